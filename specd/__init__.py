@@ -1,0 +1,3 @@
+"""specd: lossless speculative decoding for local GGUF models."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,169 @@
+"""From options to loaded models and a drafter: the one place that knows which drafters there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specd.cli.options import Method
+from specd.decoding.protocol import Drafter
+from specd.decoding.sampling import ToDistribution
+from specd.drafting.hybrid import FirstWith, NoDrafter
+from specd.drafting.lookup import Lookup
+from specd.drafting.model import DraftModel
+from specd.errors import EngineError, Interrupted, PromptTooLong, SpecdError, UsageError
+from specd.models.fetch import fetch
+from specd.models.gguf import read_header
+from specd.models.progress import Progress
+from specd.models.registry import Model, Registry
+from specd.models.store import Store
+
+if TYPE_CHECKING:  # importing llama.cpp takes 0.4 s: only when something is to be computed
+    from specd.llama.engine import Engine
+    from specd.llama.library import Interrupt
+
+DEFAULT_CTX = 4096  # tokens; more when the prompt needs it
+NO_DRAFT = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to load and how: options and models.toml's defaults, resolved.
+
+    draft:      None: there is none to load
+    ctx:        None: as large as the prompt needs
+    threads:    None: the cores this process may use
+    """
+
+    target: Model
+    draft: Model | None
+    method: Method
+    draft_max: int
+    ctx: int | None
+    threads: int | None
+    exact: bool
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDraft:
+    """engine: None when there is none, then `reason` says why. num_shared: ids that both models know."""
+
+    engine: Engine | None = None
+    num_shared: int = 0
+    reason: str | None = None
+
+
+def choose_draft(registry: Registry, target: str | None, draft: str | None, method: Method) -> Model | None:
+    """The draft model to load, if any. Raises UsageError where the options contradict each other."""
+    if draft is not None and draft != NO_DRAFT and not method.uses_model:
+        raise UsageError(f"--method {method} uses no draft model, but --draft {draft} names one: drop one of them.")
+    if draft == NO_DRAFT and method is Method.DRAFT:
+        raise UsageError("--method draft needs a draft model, but --draft is none: drop one of them.")
+    if not method.uses_model or draft == NO_DRAFT:
+        return None
+    chosen = registry.model(draft) if draft is not None else registry.draft_for(target)
+    if chosen is None and method is Method.DRAFT:
+        raise UsageError(f"No draft model is known for {target}: name one with --draft.")
+    return chosen
+
+
+def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interrupt) -> Engine:
+    """Fetch and load the target; it has no context yet."""
+    return _load(plan.target, plan, plan.draft_max + 1, store, progress, interrupt)
+
+
+def allocate(target: Engine, plan: Plan, num_prompt: int, max_tokens: int) -> None:
+    """Give the target a context: --ctx, or enough for prompt and answer. Raises PromptTooLong."""
+    trained = target.trained_context
+    n_ctx = plan.ctx or min(max(DEFAULT_CTX, num_prompt + max_tokens), max(trained, 1))
+    if num_prompt > n_ctx:
+        hint = f" This model takes up to {trained}: --ctx {num_prompt + max_tokens}." if num_prompt < trained else ""
+        raise PromptTooLong(
+            f"The prompt has {num_prompt} tokens, the context of {plan.target.name} {n_ctx}.{hint or ' Shorten it.'}"
+        )
+    target.allocate(n_ctx)
+
+
+def load_draft(
+    target: Engine,
+    plan: Plan,
+    store: Store,
+    progress: Progress,
+    interrupt: Interrupt,
+    warn: Callable[[str], None],
+) -> LoadedDraft:
+    """Fetch, load and check the draft. Where it cannot be used: a warning, or the error with `strict`."""
+    from specd.llama.pairing import pair, too_large
+
+    if plan.draft is None or not target.can_rewind:
+        return LoadedDraft()
+    engine = None
+    try:
+        engine = _load(plan.draft, plan, 1, store, progress, interrupt)
+        pairing = pair(target, engine, store.folder / "pairs")
+        if pairing.reason is not None:
+            raise EngineError(f"{plan.draft.name} cannot draft for {plan.target.name}: {pairing.reason}.")
+        engine.allocate(min(target.n_ctx, engine.trained_context))
+    except Interrupted:
+        raise
+    except SpecdError as error:
+        if engine is not None:
+            engine.close()
+        if plan.strict:
+            raise
+        warn(f"{error} Going on with prompt lookup only.")
+        return LoadedDraft(reason=str(error))
+    if (warning := too_large(target, engine)) is not None:
+        warn(warning)
+    return LoadedDraft(engine, pairing.num_shared)
+
+
+def build_drafter(
+    target: Engine, plan: Plan, draft: LoadedDraft, to_distribution: ToDistribution, rng: np.random.Generator
+) -> Drafter:
+    """What the method may use and what is there, the cheap ones first."""
+    reasons = _reasons(target, plan, draft)
+    drafters: list[Drafter] = []
+    if "lookup" not in reasons and (plan.method.uses_lookup or draft.engine is None):
+        drafters.append(Lookup())
+    if draft.engine is not None:
+        drafters.append(DraftModel(draft.engine, to_distribution, num_shared=draft.num_shared, rng=rng))
+    if reasons or not drafters:
+        drafters.append(NoDrafter(reasons))
+    return drafters[0] if len(drafters) == 1 else FirstWith(drafters)
+
+
+def _reasons(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str]:
+    """By drafter, why it is not used although it could be."""
+    if plan.method is Method.OFF:
+        return {"lookup": "turned off (--method off)"}
+    if plan.draft_max == 0:
+        return {"lookup": "turned off (--draft-max 0)"}
+    if not target.can_rewind:
+        return {"lookup": f"the memory of {plan.target.name} cannot go back, so nothing can be drafted"}
+    if draft.reason is not None:
+        return {"draft": draft.reason}
+    if plan.method.uses_model and draft.engine is None:
+        return {"draft": f"no draft model was named or is known for {plan.target.name}"}
+    return {}
+
+
+def _load(model: Model, plan: Plan, max_rows: int, store: Store, progress: Progress, interrupt: Interrupt) -> Engine:
+    from specd.llama.devices import usable_cores
+    from specd.llama.engine import Engine
+
+    path = fetch(model, store, progress)
+    if read_header(path).is_projector:
+        raise EngineError(f"{path} is the vision or audio side of a model; give the language model's file.")
+    is_target = model is plan.target
+    return Engine(
+        path,
+        threads=plan.threads or usable_cores(),
+        max_rows=max_rows,
+        exact=plan.exact and is_target,
+        interrupt=interrupt,
+    )

@@ -1,0 +1,209 @@
+"""`specd generate`: one prompt in, one answer out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from specd.chat.templates import Message, chat_tokens, raw_tokens
+from specd.cli import options
+from specd.cli.building import Plan, allocate, build_drafter, choose_draft, load_draft, load_target
+from specd.cli.options import Method
+from specd.cli.prompt import clean, read_prompt
+from specd.decoding.context import Tokens
+from specd.decoding.controller import FixedLength
+from specd.decoding.loop import generate
+from specd.decoding.sampling import greedy
+from specd.decoding.statistics import Statistics
+from specd.errors import Interrupted, UsageError
+from specd.models.registry import Model, load_registry
+from specd.models.store import Store
+from specd.terminal.answer import stream_answer
+from specd.terminal.console import uses_color, warn
+from specd.terminal.progress import TransferProgress
+from specd.terminal.status import StatusLine
+from specd.terminal.summary import summary
+from specd.terminal.text import Output, is_terminal
+
+if TYPE_CHECKING:
+    from specd.llama.engine import Engine
+    from specd.llama.library import Interrupt
+
+_EXACT_DRAFT_MAX = 6  # exact mode scores at most 7 rows
+
+
+class Format(StrEnum):
+    """What goes to standard output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options that a model's entry in models.toml may have defaults for."""
+
+    method: Method = Method.AUTO
+    draft_max: int = options.DEFAULT_DRAFT_MAX
+    max_tokens: int = options.DEFAULT_MAX_TOKENS
+    ctx: int | None = None
+    threads: int | None = None
+    system: str | None = None
+
+    @classmethod
+    def of(cls, model: Model, given: dict[str, Any]) -> Settings:
+        """What was given over the model's defaults over the built-in ones."""
+        values = dict(model.defaults) | {name: value for name, value in given.items() if value is not None}
+        try:
+            return cls(**values | ({"method": Method(values["method"])} if "method" in values else {}))
+        except ValueError as error:
+            raise UsageError(f"models.toml, defaults of {model.name}: {error}.") from error
+
+
+def command(
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="The prompt.", show_default="piped input")
+    ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="A document behind the prompt. Repeatable.")
+    ] = None,
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", help="Ignore piped input.")] = False,
+    system: Annotated[str | None, typer.Option("--system", "-s", help="A system message.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text; no chat template.")] = False,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", "-n", min=1, help="Most tokens to generate.", show_default="1024")
+    ] = None,
+    format_: Annotated[Format, typer.Option("--format", help="The text, or one JSON object.")] = Format.TEXT,
+    stats: Annotated[bool, typer.Option("--stats", help="Print a summary on stderr, terminal or not.")] = False,
+    model: options.ModelOption = None,
+    draft: options.DraftOption = None,
+    models: options.ModelsFileOption = None,
+    method: options.MethodOption = None,
+    draft_max: options.DraftMaxOption = None,
+    exact: options.ExactOption = False,
+    strict: options.StrictOption = False,
+    ctx: options.CtxOption = None,
+    threads: options.ThreadsOption = None,
+) -> int:
+    """Answer one prompt. The answer goes to stdout, everything else to stderr.
+
+    Piped input is the prompt, or the document that --prompt is about: git diff | specd generate -p "Review this"
+    """
+    registry = load_registry(models)
+    target = registry.target(model)
+    given = {"ctx": ctx, "threads": threads, "method": method, "draft_max": draft_max}
+    settings = Settings.of(target, given | {"max_tokens": max_tokens, "system": system})
+    if exact and settings.draft_max > _EXACT_DRAFT_MAX:
+        raise UsageError(f"--exact drafts at most {_EXACT_DRAFT_MAX} tokens, not --draft-max {settings.draft_max}.")
+    plan = Plan(
+        target=target,
+        draft=choose_draft(registry, model, draft, settings.method),
+        method=settings.method,
+        draft_max=settings.draft_max,
+        ctx=settings.ctx,
+        threads=settings.threads,
+        exact=exact,
+        strict=strict,
+    )
+    text = read_prompt(prompt, file or [], use_stdin=not no_stdin, warn=warn)
+    messages = [Message("user", text)]
+    if settings.system:
+        messages.insert(0, Message("system", clean(settings.system, "--system", warn)))
+    return _run(plan, messages, raw=raw, max_tokens=settings.max_tokens, format_=format_, stats=stats)
+
+
+def _run(plan: Plan, messages: list[Message], *, raw: bool, max_tokens: int, format_: Format, stats: bool) -> int:
+    from specd.llama.devices import has_gpu
+    from specd.llama.library import Interrupt
+    from specd.llama.vocab import TextDecoder
+
+    store, progress, interrupt = Store(), TransferProgress(sys.stderr), Interrupt()
+    rng = np.random.default_rng()
+    output = Output(sys.stdout)
+    status = StatusLine(sys.stderr, output, time.monotonic, color=uses_color(sys.stderr))
+    with ExitStack() as loaded:
+        target = loaded.enter_context(load_target(plan, store, progress, interrupt))
+        if plan.exact and has_gpu():
+            warn("--exact is proven for CPUs only; with this machine's GPU, outputs may still part at near-ties.")
+        prompt = _prompt_tokens(target, messages, raw, plan.target.name)
+        allocate(target, plan, len(prompt), max_tokens)
+        draft = load_draft(target, plan, store, progress, interrupt, warn)
+        if draft.engine is not None:
+            loaded.callback(draft.engine.close)
+        drafter = build_drafter(target, plan, draft, greedy, rng)
+        statistics = Statistics(time.perf_counter)
+        events = generate(
+            target,
+            drafter,
+            FixedLength(plan.draft_max),
+            prompt,
+            greedy,
+            max_tokens=max_tokens,
+            is_end=target.vocabulary.is_end,
+            rng=rng,
+            clock=time.perf_counter,
+        )
+        with _stopping(interrupt):
+            text = stream_answer(
+                events,
+                statistics,
+                TextDecoder(target.vocabulary),
+                status,
+                max_tokens=max_tokens,
+                show_text=format_ is Format.TEXT,
+            )
+    if format_ is Format.JSON:
+        result = {
+            "text": text,
+            "finish_reason": statistics.finish_reason,
+            "model": plan.target.name,
+            "draft": plan.draft.name if plan.draft is not None and draft.engine is not None else None,
+            "prompt_tokens": statistics.num_prompt_tokens,
+            "completion_tokens": statistics.num_completion_tokens,
+            "stats": statistics.as_dict(drafter.notices),
+        }
+        output.write(json.dumps(result, ensure_ascii=False))
+    output.finish()
+    if stats or is_terminal(sys.stderr):
+        print(summary(statistics, statistics.off_reason(drafter.notices)), file=sys.stderr)
+    if statistics.finish_reason == "interrupted":
+        raise Interrupted("The answer was stopped.")
+    return 0
+
+
+def _prompt_tokens(target: Engine, messages: list[Message], raw: bool, name: str) -> Tokens:
+    """The tokens to continue: through the model's chat template, or as they are."""
+    template = None if raw else target.chat_template()
+    if template is not None:
+        return chat_tokens(messages, template, target.vocabulary)
+    if not raw:
+        warn(f"{name} has no chat template: it continues the prompt as plain text (--raw says that this is meant).")
+    return raw_tokens("\n\n".join(message.content for message in messages), target.vocabulary)
+
+
+@contextmanager
+def _stopping(interrupt: Interrupt) -> Iterator[None]:
+    """Signals stop the answer, which then ends in order; a second one ends the process."""
+
+    def stop(number: int, _: object) -> None:
+        if interrupt.is_set():
+            raise KeyboardInterrupt
+        interrupt.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,119 @@
+"""`specd models`: which models are known, which are here, and getting them."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from specd.cli.options import ModelsFileOption
+from specd.errors import ModelNotAvailable, SpecdError
+from specd.models.fetch import fetch, locate
+from specd.models.folders import config_folder
+from specd.models.gguf import Header, read_header
+from specd.models.registry import FILE_NAME, Model, Registry, load_registry
+from specd.models.store import Store
+from specd.terminal.progress import TransferProgress
+from specd.terminal.text import is_terminal
+
+app = typer.Typer(help="Known models: list, fetch, describe.", no_args_is_help=True)
+
+
+@app.command(name="list")
+def list_(models: ModelsFileOption = None) -> None:
+    """List known models: size, whether they are here, licence, and what they draft for."""
+    registry, store = load_registry(models), Store()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("NAME", "SIZE", "HERE", "LICENCE", "SOURCES", "ROLE"):
+        table.add_column(title, justify="right" if title == "SIZE" else "left", no_wrap=True)
+    for name, model in registry.models.items():
+        here = "yes" if _here(model, store) else "no"
+        size = f"{model.bytes / 1e9:.2f} GB" if model.bytes else "?"
+        table.add_row(name, size, here, model.license or "?", _sources(model), _role(registry, name))
+    _console().print(table)
+    if is_terminal(sys.stdout):
+        print(f"\nThe default is {registry.default}. Your own models go into {config_folder() / FILE_NAME}.")
+
+
+@app.command()
+def pull(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Models or pairs.", show_default="the default pair")
+    ] = None,
+    models: ModelsFileOption = None,
+) -> None:
+    """Fetch models that are not here yet, check them, and print their paths."""
+    registry, store = load_registry(models), Store()
+    wanted: list[Model] = []
+    for name in names or [registry.default]:
+        wanted.append(registry.target(name))
+        if name in registry.pairs and (draft := registry.draft_for(name)) is not None:
+            wanted.append(draft)
+    for model in wanted:
+        print(fetch(model, store, TransferProgress(sys.stderr)), flush=True)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A model, a pair, a path, or hub:owner/repo/file.gguf.")],
+    models: ModelsFileOption = None,
+) -> None:
+    """Describe a model: its entry, and what its file says when it is here."""
+    registry, store = load_registry(models), Store()
+    model = registry.target(name)
+    path = locate(model, store, TransferProgress(sys.stderr))
+    rows = [("name", model.name), ("file", str(path) if path else f"{model.file} (not here: specd models pull {name})")]
+    rows += [("sources", _sources(model)), ("licence", model.license or "?")]
+    rows += [("sha256", model.sha256 or "not known")]
+    if (role := _role(registry, model.name)) != "":
+        rows.append(("role", role))
+    if path is not None:
+        rows.append(("size", f"{path.stat().st_size / 1e9:.2f} GB"))
+        rows += _described(read_header(path))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def _described(header: Header) -> list[tuple[str, str]]:
+    types = ", ".join(f"{name} {share:.0%}" for name, share in header.types() if share >= 0.005)
+    window = header.of_architecture("attention.sliding_window")
+    template = header.metadata.get("tokenizer.chat_template")
+    return [
+        ("architecture", header.architecture + (f", sliding window of {window} tokens" if window else "")),
+        ("parameters", f"{header.num_parameters / 1e6:,.0f} million"),
+        ("quantisation", types),
+        ("context", f"{header.of_architecture('context_length') or '?'} tokens"),
+        ("vocabulary", f"{header.vocabulary_size or '?'} tokens"),
+        ("chat template", "yes" if template else "none: it continues plain text"),
+    ]
+
+
+def _here(model: Model, store: Store) -> Path | None:
+    try:
+        return locate(model, store)
+    except (ModelNotAvailable, SpecdError):
+        return None
+
+
+def _sources(model: Model) -> str:
+    if model.path is not None:
+        return "local"
+    names = [name for name, there in (("hub", model.hub), ("mirror", model.wheels)) if there]
+    return ", ".join(names) or "none"
+
+
+def _role(registry: Registry, name: str) -> str:
+    roles = [f"target of {pair}" for pair, (target, _) in registry.pairs.items() if target == name]
+    roles += [f"draft of {pair}" for pair, (_, draft) in registry.pairs.items() if draft == name]
+    return ", ".join(roles)
+
+
+def _console() -> Console:
+    """Tables on a terminal fit it; in a pipe lines are never cut or wrapped."""
+    return Console(width=None if is_terminal(sys.stdout) else 1000, highlight=False, markup=False)

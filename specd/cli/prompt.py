@@ -1,0 +1,58 @@
+"""What the user asked: from options, files and standard input."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from specd.errors import UsageError
+
+Warn = Callable[[str], None]
+
+
+def read_prompt(prompt: str | None, files: Sequence[Path], *, use_stdin: bool, warn: Warn) -> str:
+    """The prompt, with each document (`files`, then piped standard input) behind it.
+
+    Without `prompt`, the documents are the prompt. Standard input is read to its end when it is a pipe or a
+    regular file, or when there is nothing else to work on. Raises UsageError when there is no prompt.
+    """
+    parts = [clean(prompt, "--prompt", warn)] if prompt is not None else []
+    parts += [decoded(_read_file(file), str(file), warn) for file in files]
+    if use_stdin and sys.stdin is not None and (_is_piped() if parts else not sys.stdin.isatty()):
+        parts.append(decoded(sys.stdin.buffer.read(), "standard input", warn))
+    if not parts:
+        raise UsageError("There is no prompt: give --prompt TEXT, --file FILE, or pipe a text in.")
+    text = "\n\n".join(part for part in parts if part.strip())
+    if not text:
+        raise UsageError("The prompt is empty: give --prompt TEXT, --file FILE, or pipe a text in.")
+    return text
+
+
+def decoded(data: bytes, source: str, warn: Warn) -> str:
+    """UTF-8 text: a byte order mark is dropped, bad bytes are replaced with one warning."""
+    text = data.decode("utf-8-sig", "replace")
+    bad = text.count("\ufffd") - data.count("\ufffd".encode())
+    if bad > 0:
+        warn(f"{source} is not valid UTF-8 in {bad} place{'s' if bad > 1 else ''}; replaced with \ufffd.")
+    return text
+
+
+def clean(argument: str, source: str, warn: Warn) -> str:
+    """An argument of the command line; the system passes bytes that are not UTF-8 as lone surrogates."""
+    return decoded(os.fsencode(argument), source, warn) if not argument.isascii() else argument
+
+
+def _read_file(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--file {file} cannot be read: {error.strerror}.") from error
+
+
+def _is_piped() -> bool:
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)

@@ -1,0 +1,100 @@
+"""The speculative decoding loop."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from specd.decoding.context import TokenBuffer, Tokens, as_tokens
+from specd.decoding.protocol import (
+    Controller,
+    Drafter,
+    Engine,
+    Event,
+    Finished,
+    FinishReason,
+    Prefilled,
+    Round,
+)
+from specd.decoding.sampling import ToDistribution, distributions_along
+from specd.decoding.verify import rejection
+from specd.errors import Interrupted
+
+
+def generate(
+    target: Engine,
+    drafter: Drafter,
+    controller: Controller,
+    prompt: Sequence[int] | Tokens,
+    to_distribution: ToDistribution,
+    *,
+    max_tokens: int,
+    is_end: Callable[[int], bool],
+    rng: np.random.Generator,
+    clock: Callable[[], float],
+) -> Iterator[Event]:
+    """Decode up to `max_tokens` tokens after `prompt` (at least one token, at most `target.n_ctx`).
+
+    Yields Prefilled, a Round per target pass, and Finished; the end token, if one comes, is the last token of
+    the last round. The output follows the target's distribution whatever the drafter proposes.
+
+    Whenever a Round is yielded, the target's cache holds exactly context[:-1]: the last token is pending and
+    is scored together with the next draft. So the generator may be dropped at any point.
+    """
+    assert len(prompt) > 0
+    context = TokenBuffer(prompt, capacity=len(prompt) + max_tokens)
+    remaining = max_tokens
+    reason: FinishReason = "length"
+    try:
+        yield _prefill(target, context.view[:-1], clock)
+        while remaining > 0 and len(context) <= target.n_ctx:
+            started = clock()
+            limit = min(remaining - 1, target.n_ctx - len(context), target.max_rows - 1)
+            budget = controller.budget(limit) if limit > 0 else 0
+            proposal = drafter.propose(context.view, budget)
+            draft = proposal.first(budget)
+            drafted = clock()
+            logits = target.advance(np.append(context.view[-1:], draft.tokens))  # [num_draft + 1, n_vocab]
+            scored = clock()
+            target_probs = distributions_along(logits, context.view, draft.tokens, to_distribution)
+            verdict = rejection(draft, target_probs, rng)
+            candidates = [*draft.tokens[: verdict.num_accepted].tolist(), verdict.next_token]
+            tokens, ended = up_to_end(candidates, is_end)
+            num_accepted = min(verdict.num_accepted, len(tokens))
+            context.extend(tokens)
+            target.rollback(len(context) - 1)  # restores the invariant, rejected or not
+            remaining -= len(tokens)
+            round_ = Round(
+                tokens=as_tokens(tokens),
+                source=proposal.source,
+                num_draft_tokens=len(proposal),
+                num_accepted=num_accepted,
+                num_rejected=len(draft) - verdict.num_accepted,
+                num_discarded=len(proposal) - len(draft) + verdict.num_accepted - num_accepted,
+                draft_seconds=drafted - started,
+                target_seconds=scored - drafted,
+                seconds=clock() - started,
+            )
+            controller.observe(round_)
+            drafter.observe(round_)
+            yield round_
+            if ended:
+                yield Finished("stop")
+                return
+    except Interrupted:
+        reason = "interrupted"
+    yield Finished(reason)
+
+
+def _prefill(target: Engine, tokens: Tokens, clock: Callable[[], float]) -> Prefilled:
+    started = clock()
+    num_reused = target.matching(tokens)
+    target.sync(tokens)
+    return Prefilled(len(tokens) + 1, num_reused, clock() - started)
+
+
+def up_to_end(tokens: list[int], is_end: Callable[[int], bool]) -> tuple[list[int], bool]:
+    """The tokens up to and including the first end token, and whether there was one."""
+    for i, token in enumerate(tokens):
+        if is_end(token):
+            return tokens[: i + 1], True
+    return tokens, False

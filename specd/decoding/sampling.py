@@ -1,0 +1,89 @@
+"""From logits to distributions: the only currency between drafting and verification.
+
+A distribution is sparse: the tokens that can be drawn, and their probabilities. Greedy decoding is the
+distribution with one token; nothing downstream knows whether it is greedy.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specd.decoding.context import Tokens
+from specd.errors import EngineError
+
+Logits = npt.NDArray[np.float32]  # [num_rows, n_vocab]
+LogitsRow = npt.NDArray[np.float32]  # [n_vocab]
+Probabilities = npt.NDArray[np.float64]  # [num_tokens]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Probabilities over the few tokens that have any.
+
+    tokens:  distinct token ids, `[num_tokens]`, at least one
+    probs:   their probabilities, `[num_tokens]`, float64, summing to 1
+    """
+
+    tokens: Tokens
+    probs: Probabilities
+
+    @classmethod
+    def one_hot(cls, token: int) -> "Distribution":
+        """The distribution that always gives `token`."""
+        return cls(np.array([token], np.int32), np.ones(1))
+
+    def prob(self, token: int) -> float:
+        """The probability of one token, 0 when it cannot be drawn."""
+        return float(self.probs[self.tokens == token].sum())
+
+    def sample(self, rng: np.random.Generator) -> int:
+        """Draw a token by inverting the cumulative distribution."""
+        cumulative = np.cumsum(self.probs)
+        index = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return int(self.tokens[min(index, len(self.tokens) - 1)])
+
+    def minus(self, other: "Distribution") -> "Distribution":
+        """The residual norm(max(self - other, 0)), matched by token id; self where nothing remains."""
+        order = np.argsort(other.tokens)
+        known = other.tokens[order]
+        slot = np.minimum(np.searchsorted(known, self.tokens), len(known) - 1)
+        subtrahend = np.where(known[slot] == self.tokens, other.probs[order][slot], 0.0)
+        remaining = np.maximum(self.probs - subtrahend, 0.0)
+        mass = remaining.sum()
+        if mass <= np.finfo(np.float64).eps:
+            return self
+        kept = remaining > 0
+        return Distribution(self.tokens[kept], remaining[kept] / mass)
+
+
+ToDistribution = Callable[[LogitsRow, Tokens], Distribution]
+"""Turns the logits after some tokens, and those tokens, into the distribution of the next one."""
+
+
+def greedy(logits: LogitsRow, context: Tokens) -> Distribution:
+    """All probability on the largest logit; on the smallest id among equals.
+
+    Raises EngineError when the logits are not finite there: the model computed nonsense.
+    """
+    token = int(logits.argmax())
+    if not np.isfinite(logits[token]):
+        raise EngineError(
+            f"The model gave logits that are not numbers after {len(context)} tokens: its file is damaged, "
+            "or this build of llama.cpp computes it wrongly. Compare with another model or --gpu-layers 0."
+        )
+    return Distribution.one_hot(token)
+
+
+def distributions_along(
+    logits: Logits, context: Tokens, draft: Tokens, to_distribution: ToDistribution
+) -> list[Distribution]:
+    """One distribution per row: row i follows the context and the first i drafted tokens.
+
+    logits:   `[num_draft + 1, n_vocab]`
+    context:  committed tokens, `[num_context]`
+    draft:    drafted tokens, `[num_draft]`
+    """
+    history = np.concatenate([context, draft])
+    return [to_distribution(row, history[: len(context) + i]) for i, row in enumerate(logits)]

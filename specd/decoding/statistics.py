@@ -1,0 +1,194 @@
+"""What a generation did and cost, gathered from the loop's events. Metric names follow vLLM's."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from specd.decoding.protocol import Event, Finished, FinishReason, Prefilled, Round
+
+MIN_PLAIN_ROUNDS = 2  # fewer say nothing: one step of a shared machine can be far off
+
+
+@dataclass(slots=True)
+class DrafterCounts:
+    """What one drafter did. drafted = accepted + rejected + discarded."""
+
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_rejected_tokens: int = 0
+    num_discarded_tokens: int = 0
+    draft_seconds: float = 0.0
+    draft_per_position: list[int] = field(default_factory=list)
+    accepted_per_position: list[int] = field(default_factory=list)
+
+    def add(self, round_: Round) -> None:
+        """Count a round."""
+        self.num_drafts += 1 if round_.num_draft_tokens else 0
+        self.num_draft_tokens += round_.num_draft_tokens
+        self.num_accepted_tokens += round_.num_accepted
+        self.num_rejected_tokens += round_.num_rejected
+        self.num_discarded_tokens += round_.num_discarded
+        self.draft_seconds += round_.draft_seconds
+        _count_positions(self.draft_per_position, round_.num_draft_tokens)
+        _count_positions(self.accepted_per_position, round_.num_accepted)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted tokens per drafted token; None when nothing was drafted."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts under the names of the JSON contract."""
+        return {
+            "num_drafts": self.num_drafts,
+            "num_draft_tokens": self.num_draft_tokens,
+            "num_accepted_tokens": self.num_accepted_tokens,
+            "num_rejected_tokens": self.num_rejected_tokens,
+            "num_discarded_tokens": self.num_discarded_tokens,
+            "acceptance_rate": self.acceptance_rate,
+            "draft_per_position": self.draft_per_position,
+            "accepted_per_position": self.accepted_per_position,
+            "draft_seconds": self.draft_seconds,
+        }
+
+
+def _count_positions(counts: list[int], length: int) -> None:
+    counts.extend([0] * (length - len(counts)))
+    for i in range(length):
+        counts[i] += 1
+
+
+class Statistics:
+    """Add every event as it comes; ask at any time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._prefilled_at: float | None = None
+        self._last_at = self._started
+        self._plain_seconds: list[float] = []
+        self._drafted_seconds: list[float] = []
+        self._drafted_tokens = 0
+        self.num_prompt_tokens = 0
+        self.num_reused_tokens = 0
+        self.num_completion_tokens = 0
+        self.num_rounds = 0
+        self.longest_draft = 0
+        self.last_draft = 0
+        self.prefill_seconds = 0.0
+        self.target_seconds = 0.0
+        self.time_to_first_token_seconds: float | None = None
+        self.finish_reason: FinishReason | None = None
+        self.total = DrafterCounts()
+        self.by_drafter: dict[str, DrafterCounts] = {}
+
+    def add(self, event: Event) -> None:
+        """Count an event."""
+        now = self._clock()
+        match event:
+            case Prefilled():
+                self.num_prompt_tokens = event.num_prompt_tokens
+                self.num_reused_tokens = event.num_reused
+                self.prefill_seconds = event.seconds
+                self._prefilled_at = self._last_at = now
+            case Round():
+                self._add_round(event)
+                self._last_at = now
+                if self.time_to_first_token_seconds is None:
+                    self.time_to_first_token_seconds = now - self._started
+            case Finished():
+                self.finish_reason = event.reason
+                if self.num_rounds:
+                    self._last_at = now
+
+    def _add_round(self, round_: Round) -> None:
+        self.num_rounds += 1
+        self.num_completion_tokens += len(round_.tokens)
+        self.target_seconds += round_.target_seconds
+        self.last_draft = round_.num_draft_tokens
+        self.longest_draft = max(self.longest_draft, round_.num_draft_tokens)
+        self.total.add(round_)
+        self.by_drafter.setdefault(round_.source, DrafterCounts()).add(round_)
+        if round_.num_draft_tokens == 0:
+            self._plain_seconds.append(round_.seconds - round_.draft_seconds)
+        else:
+            self._drafted_seconds.append(round_.seconds)
+            self._drafted_tokens += len(round_.tokens)
+
+    @property
+    def decode_seconds(self) -> float:
+        """From the end of the prefill to the last event, whoever consumes the events included."""
+        return self._last_at - self._prefilled_at if self._prefilled_at is not None else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float | None:
+        """None before the first token."""
+        return self.num_completion_tokens / self.decode_seconds if self.decode_seconds > 0 else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens per target pass, the target's own token included."""
+        return self.num_completion_tokens / self.num_rounds if self.num_rounds else None
+
+    @property
+    def plain_tokens_per_second_estimate(self) -> float | None:
+        """From the median plain step of this run; None when too few steps were plain."""
+        if len(self._plain_seconds) < MIN_PLAIN_ROUNDS:
+            return None
+        return 1 / median(self._plain_seconds)
+
+    @property
+    def speedup_estimate(self) -> float | None:
+        """This run's speed over the estimate of plain decoding in the same run."""
+        speed, plain = self.decode_tokens_per_second, self.plain_tokens_per_second_estimate
+        return speed / plain if speed is not None and plain is not None else None
+
+    @property
+    def tokens_per_drafted_round(self) -> float | None:
+        """Tokens that a round with a draft gave on average; None without such rounds."""
+        return self._drafted_tokens / len(self._drafted_seconds) if self._drafted_seconds else None
+
+    @property
+    def round_cost_estimate(self) -> float | None:
+        """Seconds of an average round with a draft over those of a plain step: the tokens needed to break even."""
+        plain = self.plain_tokens_per_second_estimate
+        if plain is None or not self._drafted_seconds:
+            return None
+        return plain * sum(self._drafted_seconds) / len(self._drafted_seconds)
+
+    def as_dict(self, notices: Mapping[str, str]) -> dict[str, Any]:
+        """The `stats` object of the JSON contract.
+
+        notices:  by drafter, why it does not propose; when no drafter proposed anything, they are the reason
+                  why speculation was off.
+        """
+        drafters = {name: counts.as_dict() for name, counts in self.by_drafter.items()}
+        for name, reason in notices.items():
+            drafters.setdefault(name, DrafterCounts().as_dict())["yielded"] = reason
+        stats: dict[str, Any] = {
+            "prefill_seconds": self.prefill_seconds,
+            "time_to_first_token_seconds": self.time_to_first_token_seconds,
+            "decode_seconds": self.decode_seconds,
+            "decode_tokens_per_second": self.decode_tokens_per_second,
+            "num_rounds": self.num_rounds,
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "longest_draft": self.longest_draft,
+            **self.total.as_dict(),
+            "target_seconds": self.target_seconds,
+            "drafters": drafters,
+            "plain_tokens_per_second_estimate": self.plain_tokens_per_second_estimate,
+            "speedup_estimate": self.speedup_estimate,
+            "round_cost_estimate": self.round_cost_estimate,
+            "tokens_per_drafted_round": self.tokens_per_drafted_round,
+        }
+        if (off_reason := self.off_reason(notices)) is not None:
+            stats["speculation_off_reason"] = off_reason
+        return stats
+
+    def off_reason(self, notices: Mapping[str, str]) -> str | None:
+        """Why nothing was drafted; None when something was."""
+        if self.total.num_draft_tokens:
+            return None
+        return "; ".join(notices.values()) or "no drafter had anything to propose"

@@ -1,0 +1,77 @@
+"""Prompt lookup: text that was seen before is proposed again."""
+
+from collections.abc import Mapping
+
+from specd.decoding.context import TokenBuffer, Tokens, common_prefix_length
+from specd.decoding.protocol import Draft, Round
+
+MATCH_LENGTHS = (12, 8, 6, 4, 3, 2)  # tokens, longest first
+
+
+class Lookup:
+    """Proposes what followed the most recent occurrence of the longest known suffix of the context.
+
+    For each match length an index maps an n-gram to the position behind its last occurrence. The index follows
+    the context: tokens are added as they are committed (microseconds each) and taken back when the context
+    changes, so any context may follow any other. Source: prompt lookup decoding (A. Saxena, 2023).
+    """
+
+    name = "lookup"
+
+    def __init__(self) -> None:
+        self._tokens = TokenBuffer()  # the context; of its n-grams, those that end before its end are indexed
+        self._positions: dict[bytes, int] = {}  # n-gram (its length is the key's) -> position behind it
+        self._replaced: list[list[int | None]] = []  # per position: what its n-grams pointed to before
+
+    @property
+    def notices(self) -> Mapping[str, str]:
+        """None: lookup is always there."""
+        return {}
+
+    def propose(self, context: Tokens, max_tokens: int) -> Draft:
+        """As many tokens as the match is long, at most `max_tokens`."""
+        self._follow(context)
+        if max_tokens <= 0:
+            return Draft.certain(self.name, [])
+        for length in MATCH_LENGTHS:
+            if length < len(context):
+                position = self._positions.get(context[-length:].tobytes())
+                if position is not None:
+                    return Draft.certain(self.name, self._copy(position, min(length, max_tokens)))
+        return Draft.certain(self.name, [])
+
+    def observe(self, round_: Round) -> None:
+        """Nothing to learn: `propose` sees the committed tokens in the context."""
+
+    def _follow(self, context: Tokens) -> None:
+        known = common_prefix_length(self._tokens.view, context)
+        while len(self._replaced) >= max(known, 1):  # n-grams that end at or behind the end of what is common
+            self._unindex(len(self._replaced))
+        self._tokens.truncate(known)
+        self._tokens.extend(context[known:])
+        for position in range(len(self._replaced) + 1, len(context)):
+            self._index(position)
+
+    def _ngrams(self, position: int) -> list[bytes]:
+        tokens = self._tokens.view
+        return [tokens[position - n : position].tobytes() for n in MATCH_LENGTHS if n <= position]
+
+    def _index(self, position: int) -> None:
+        ngrams = self._ngrams(position)
+        self._replaced.append([self._positions.get(ngram) for ngram in ngrams])
+        for ngram in ngrams:
+            self._positions[ngram] = position
+
+    def _unindex(self, position: int) -> None:
+        for ngram, before in zip(self._ngrams(position), self._replaced.pop(), strict=True):
+            if before is None:
+                del self._positions[ngram]
+            else:
+                self._positions[ngram] = before
+
+    def _copy(self, position: int, num_tokens: int) -> list[int]:
+        """Copy from `position` on; past the end of the context, from the copy itself (a repeating text)."""
+        tokens: list[int] = self._tokens.view[position : position + num_tokens].tolist()
+        for i in range(num_tokens - len(tokens)):
+            tokens.append(tokens[i])
+        return tokens

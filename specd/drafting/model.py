@@ -1,0 +1,70 @@
+"""Drafting with a small model."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from specd.decoding.context import Tokens, as_tokens
+from specd.decoding.protocol import Draft, Engine, Round
+from specd.decoding.sampling import Distribution, ToDistribution
+from specd.errors import EngineError
+
+
+class DraftModel:
+    """Decodes ahead with a small model that keeps its own KV cache.
+
+    The cache already holds the tokens that were accepted, so a draft of k tokens takes k decodes: the first
+    one takes in whatever was committed since. When the context does not fit, or holds ids that the draft does
+    not know, it proposes nothing and says why; the target goes on.
+
+    num_shared:  ids below this mean the same in both models; no other is read or proposed
+    """
+
+    name = "draft"
+
+    def __init__(
+        self, engine: Engine, to_distribution: ToDistribution, *, num_shared: int, rng: np.random.Generator
+    ) -> None:
+        self._engine = engine
+        self._to_distribution = to_distribution
+        self._num_shared = num_shared
+        self._rng = rng
+        self._failed = False
+        self._notice: str | None = None
+
+    @property
+    def notices(self) -> Mapping[str, str]:
+        """Why it stopped proposing, if it did."""
+        return {self.name: self._notice} if self._notice else {}
+
+    def propose(self, context: Tokens, max_tokens: int) -> Draft:
+        """One decode per token; fewer than `max_tokens` at the end of the draft's context."""
+        num_draft = min(max_tokens, self._engine.n_ctx - len(context) + 1)
+        if max_tokens <= 0 or self._failed or not self._can_continue(context, num_draft):
+            return Draft.certain(self.name, [])
+        tokens: list[int] = []
+        probs: list[Distribution] = []
+        try:
+            logits = self._engine.sync(context, num_rows=1)
+            for i in range(num_draft):
+                if i:
+                    logits = self._engine.advance(as_tokens(tokens[-1:]))
+                history = np.concatenate([context, as_tokens(tokens)])
+                probs.append(self._to_distribution(logits[-1, : self._num_shared], history))
+                tokens.append(probs[-1].sample(self._rng))
+        except EngineError as error:
+            self._failed, self._notice = True, f"the draft model failed: {error}"
+        return Draft(self.name, as_tokens(tokens), tuple(probs))
+
+    def observe(self, round_: Round) -> None:
+        """Nothing to learn: `propose` sees the committed tokens in the context."""
+
+    def _can_continue(self, context: Tokens, num_draft: int) -> bool:
+        if num_draft <= 0:
+            self._notice = f"the draft's context of {self._engine.n_ctx} tokens is full"
+            return False
+        unknown = int(context.max())
+        if unknown >= self._num_shared:
+            self._notice = f"token {unknown} is not among the {self._num_shared} that the draft shares"
+            return False
+        return True

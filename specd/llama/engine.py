@@ -1,0 +1,272 @@
+"""A model with its context, and the one record of what its KV cache holds.
+
+llama.cpp aborts the process on several kinds of bad input (notes: docs of `llama_decode`), so everything that
+reaches it is checked here first.
+"""
+
+import ctypes
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from specd.decoding.context import TokenBuffer, Tokens, common_prefix_length
+from specd.decoding.sampling import Logits
+from specd.errors import CannotRewind, EngineError, Interrupted, NoSuchFile
+from specd.llama import library
+from specd.llama.library import C, Interrupt
+from specd.llama.vocab import Vocabulary
+
+PREFILL_BATCH = 512  # tokens per decode of a prompt: the work between two looks at the interrupt on a GPU
+EXACT_ROWS = range(2, 8)  # batch sizes whose rows agree bit for bit, on a CPU with flash attention
+_FLASH_ATTENTION = 1
+_ABORTED = 2
+
+
+class Engine:
+    """Loads a GGUF file; `allocate` then gives it a context of a wanted size.
+
+    threads:     how many llama.cpp may use
+    max_rows:    the most tokens `advance` scores at once; few rows keep the output buffers small
+    exact:       rows do not depend on how many are scored together (CPU; at most 7 rows; plain steps cost
+                 more, as they score a second row that is thrown away)
+    gpu_layers:  how many layers a GPU takes, -1 for all; no effect without one
+    interrupt:   may be shared with other engines
+
+    Raises NoSuchFile or EngineError when the file cannot be loaded, with llama.cpp's own last complaint.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        threads: int,
+        max_rows: int,
+        exact: bool = False,
+        gpu_layers: int = -1,
+        interrupt: Interrupt | None = None,
+    ) -> None:
+        if exact and max_rows > EXACT_ROWS[-1]:
+            raise EngineError(f"Exact mode scores at most {EXACT_ROWS[-1]} tokens at once, not {max_rows}.")
+        self.path = path
+        self.exact = exact
+        self.max_rows = max_rows
+        self.threads = threads
+        self.interrupt = interrupt or Interrupt()
+        self._context: Any = None
+        self._held = TokenBuffer()
+        self._model = self._load(gpu_layers)
+        self.vocabulary = Vocabulary(self._model)
+        self.n_vocab = self.vocabulary.size
+        self.trained_context: int = C.llama_model_n_ctx_train(self._model)
+        self.num_parameters: int = C.llama_model_n_params(self._model)
+        self.num_bytes: int = C.llama_model_size(self._model)
+        self.can_rewind = not (C.llama_model_is_recurrent(self._model) or C.llama_model_is_hybrid(self._model))
+        if exact and not self.can_rewind:
+            self.close()
+            raise CannotRewind(f"Exact mode needs a memory that can go back; the one of {path.name} cannot.")
+
+    def _load(self, gpu_layers: int) -> Any:
+        if not self.path.is_file():
+            raise NoSuchFile(f"There is no model file {self.path}.")
+        params = C.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers
+        params.use_extra_bufts = not self.exact
+        go_on = C.llama_progress_callback(lambda _progress, _data: not self.interrupt.is_set())
+        params.progress_callback = go_on
+        model: Any = None
+
+        def load() -> int:
+            nonlocal model
+            model = C.llama_model_load_from_file(str(self.path).encode(), params)
+            return 0
+
+        library.forget_complaints()
+        library.compute(self.interrupt, load)
+        if not model:
+            if self.interrupt.is_set():
+                raise Interrupted(f"Loading {self.path.name} was stopped.")
+            raise EngineError(f"llama.cpp cannot load {self.path}: {library.last_complaint()}.")
+        return model
+
+    def allocate(self, n_ctx: int) -> None:
+        """Give the engine an empty context of at least `n_ctx` tokens, in place of any it had.
+
+        Raises EngineError when llama.cpp cannot, most often for want of memory.
+        """
+        self._free_context()
+        params = C.llama_context_default_params()
+        params.n_ctx = n_ctx + 1 if self.exact else n_ctx
+        params.n_batch = params.n_ubatch = min(PREFILL_BATCH, params.n_ctx)
+        params.n_outputs_max = max(self.max_rows, EXACT_ROWS[0])
+        params.n_threads = params.n_threads_batch = self.threads  # verification is a batch
+        if self.exact:
+            params.flash_attn_type = _FLASH_ATTENTION
+        library.forget_complaints()
+        self._context = C.llama_init_from_model(self._model, params)
+        if not self._context:
+            raise EngineError(
+                f"llama.cpp cannot make a context of {n_ctx} tokens for {self.path.name}: "
+                f"{library.last_complaint()}. A smaller --ctx needs less memory."
+            )
+        self.interrupt.attach(self._context)
+        self._memory = C.llama_get_memory(self._context)
+        self.n_ctx: int = C.llama_n_ctx(self._context) - (1 if self.exact else 0)  # rounded up by llama.cpp
+        self._batch = _Batch(C.llama_n_batch(self._context))
+        self._held = TokenBuffer(capacity=self.n_ctx + 1)
+
+    def __len__(self) -> int:
+        """How many tokens the cache holds."""
+        return len(self._held)
+
+    @property
+    def held(self) -> Tokens:
+        """The tokens that the cache holds, `[len(self)]`; valid until the next change."""
+        return self._held.view
+
+    def matching(self, tokens: Tokens) -> int:
+        """How many leading tokens of `tokens` the cache holds already."""
+        return common_prefix_length(self._held.view, tokens)
+
+    def sync(self, tokens: Tokens, num_rows: int = 0) -> Logits:
+        """Make the cache hold exactly `tokens`: the longest common prefix is kept, the rest decoded.
+
+        Returns the logits after each of the last `num_rows` tokens, `[num_rows, n_vocab]`, valid until the
+        next call. Raises Interrupted when stopped; what was decoded until then is kept.
+        """
+        kept = min(self.matching(tokens), len(tokens) - num_rows)
+        try:
+            self.rollback(kept)
+        except CannotRewind:
+            self._clear()
+            kept = 0
+        return self._append(tokens[kept:], num_rows)
+
+    def advance(self, tokens: Tokens) -> Logits:
+        """Append at most `max_rows` tokens; the logits after each, `[len(tokens), n_vocab]`.
+
+        The rows are valid until the next call. Raises Interrupted when stopped; the cache then is as before.
+        """
+        return self._append(tokens, len(tokens))
+
+    def rollback(self, length: int) -> None:
+        """Keep the first `length` tokens. Raises CannotRewind when the model's memory refuses."""
+        if not 0 <= length <= len(self):
+            raise EngineError(f"Cannot keep {length} of the {len(self)} tokens in the cache.")
+        if length < len(self):
+            if not C.llama_memory_seq_rm(self._memory, 0, length, -1):
+                raise CannotRewind(f"The memory of {self.path.name} cannot go back to {length} tokens.")
+            self._held.truncate(length)
+
+    def close(self) -> None:
+        """Free the context, then the model. May be called again."""
+        self._free_context()
+        if self._model:
+            C.llama_model_free(self._model)
+            self._model = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def chat_template(self) -> str | None:
+        """The Jinja chat template in the file, if there is one."""
+        template = C.llama_model_chat_template(self._model, None)
+        return template.decode("utf-8", "replace") if template else None
+
+    def _append(self, tokens: Tokens, num_rows: int) -> Logits:
+        if not self._context:
+            raise EngineError(f"{self.path.name} has no context: it was closed or never allocated.")
+        if num_rows > self.max_rows:
+            raise EngineError(f"At most {self.max_rows} rows can be scored at once, not {num_rows}.")
+        if len(self) + len(tokens) > self.n_ctx:
+            raise EngineError(f"{len(tokens)} more tokens do not fit: {len(self)} of {self.n_ctx} are in the cache.")
+        if len(tokens) and not (int(tokens.min()) >= 0 and int(tokens.max()) < self.n_vocab):
+            raise EngineError(f"Token ids must be in 0 … {self.n_vocab - 1}: {tokens.min()} … {tokens.max()}.")
+        start = 0
+        while start < len(tokens):  # the rows asked for must not be split over decodes
+            size = min(self._batch.capacity, len(tokens) - start)
+            rest = len(tokens) - start - size
+            if 0 < rest < num_rows:
+                size -= num_rows - rest
+            self._decode(tokens[start : start + size], num_rows if start + size == len(tokens) else 0)
+            start += size
+        return self._rows(num_rows)
+
+    def _decode(self, tokens: Tokens, num_rows: int) -> None:
+        """One llama_decode: append tokens, with rows for the last `num_rows`."""
+        length = len(self)
+        padded = self.exact and len(tokens) == num_rows == 1
+        batch = self._batch.filled(np.repeat(tokens, 2) if padded else tokens, length, num_rows + padded)
+        code = _ABORTED
+        library.forget_complaints()
+        try:
+            if not self.interrupt.is_set():
+                code = library.compute(self.interrupt, C.llama_decode, self._context, batch)
+        finally:
+            if code or padded:  # a part of the batch may have been decoded; the padding surely was
+                self._forget_behind(length if code else length + 1)
+        if code == _ABORTED:
+            raise Interrupted(f"{self.path.name} was stopped while computing.")
+        if code:
+            raise EngineError(f"llama.cpp failed to decode (code {code}): {library.last_complaint()}.")
+        self._held.extend(tokens)
+
+    def _forget_behind(self, length: int) -> None:
+        if not C.llama_memory_seq_rm(self._memory, 0, length, -1):
+            self._clear()
+
+    def _clear(self) -> None:
+        C.llama_memory_clear(self._memory, True)
+        self._held.truncate(0)
+
+    def _rows(self, num_rows: int) -> Logits:
+        """The last decode's first rows, without a copy."""
+        if num_rows == 0:
+            return np.empty((0, self.n_vocab), np.float32)
+        address = ctypes.cast(C.llama_get_logits(self._context), ctypes.c_void_p).value
+        if not address:
+            raise EngineError(f"{self.path.name} gave no logits.")
+        floats = (ctypes.c_float * (num_rows * self.n_vocab)).from_address(address)
+        rows: Logits = np.frombuffer(memoryview(floats), np.float32).reshape(num_rows, self.n_vocab)
+        rows.flags.writeable = False
+        return rows
+
+    def _free_context(self) -> None:
+        if self._context:
+            C.llama_free(self._context)
+            self._context = None
+        self._held.truncate(0)
+
+
+class _Batch:
+    """A llama_batch over numpy arrays that are filled in place (5 µs for any size)."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._tokens = np.zeros(capacity, np.int32)
+        self._positions = np.zeros(capacity, np.int32)
+        self._sequences = np.zeros(capacity, np.int32)
+        self._sequence_counts = np.ones(capacity, np.int32)
+        self._wants_row = np.zeros(capacity, np.int8)
+        self._range = np.arange(capacity, dtype=np.int32)
+        self._pointers = (self._sequences.ctypes.data + 4 * np.arange(capacity)).astype(np.uintp)
+        pointer, cast = ctypes.POINTER, ctypes.cast
+        self._batch = C.llama_batch()
+        self._batch.token = cast(self._tokens.ctypes.data, pointer(C.llama_token))
+        self._batch.pos = cast(self._positions.ctypes.data, pointer(C.llama_pos))
+        self._batch.n_seq_id = cast(self._sequence_counts.ctypes.data, pointer(ctypes.c_int32))
+        self._batch.seq_id = cast(self._pointers.ctypes.data, pointer(pointer(C.llama_seq_id)))
+        self._batch.logits = cast(self._wants_row.ctypes.data, pointer(ctypes.c_int8))
+
+    def filled(self, tokens: Tokens, position: int, num_rows: int) -> Any:
+        """The batch of `tokens` from `position` on, with rows of logits for the last `num_rows`."""
+        n = len(tokens)
+        self._tokens[:n] = tokens
+        np.add(self._range[:n], position, out=self._positions[:n])
+        self._wants_row[: n - num_rows] = 0
+        self._wants_row[n - num_rows : n] = 1
+        self._batch.n_tokens = n
+        return self._batch

@@ -1,0 +1,101 @@
+"""The llama.cpp library: loading it, its log, and stopping its work.
+
+Importing this module loads the library (0.4 s), so commands import it only when they need it.
+"""
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from specd.errors import EngineError
+
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # an abort must not start a debugger
+
+try:
+    import llama_cpp.llama_cpp as _bindings
+except (ImportError, OSError, RuntimeError) as error:
+    raise EngineError(
+        f"The llama.cpp bindings do not load ({error}). Install them again: make clean && make setup, "
+        "or pip install --force-reinstall --no-cache-dir llama-cpp-python."
+    ) from error
+
+C: Any = _bindings
+_WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
+_complaints: deque[str] = deque(maxlen=8)
+_last_level = 0
+
+
+def _on_log(level: int, text: bytes | None, _: object) -> None:
+    global _last_level
+    level = _last_level if level == _CONTINUED else level
+    _last_level = level
+    line = (text or b"").decode("utf-8", "replace").strip()
+    if level in (_WARN, _ERROR) and line:
+        _complaints.append(line)
+
+
+_log_callback = C.llama_log_callback(_on_log)  # referenced here, or it would be collected while in use
+C.llama_log_set(_log_callback, None)
+C.llama_backend_init()
+
+
+def forget_complaints() -> None:
+    """Start anew: what llama.cpp warned of before does not explain what comes next."""
+    _complaints.clear()
+
+
+def last_complaint() -> str:
+    """The last warning or error that llama.cpp logged since `forget_complaints`, or a remark that none was."""
+    return _complaints[-1] if _complaints else "llama.cpp gave no reason"
+
+
+class Interrupt:
+    """A flag that llama.cpp reads while it computes, without Python: set it and the work stops within 10 ms.
+
+    One may be shared by several engines. Setting it is safe in a signal handler.
+    """
+
+    def __init__(self) -> None:
+        self._flag = ctypes.create_string_buffer(2)
+
+    def set(self) -> None:
+        """Ask for a stop: work in progress, and any that starts before `clear`, ends with Interrupted."""
+        self._flag[0] = b"\x01"
+
+    def clear(self) -> None:
+        """Allow work again."""
+        self._flag[0] = b"\x00"
+
+    def is_set(self) -> bool:
+        """Whether a stop is asked for."""
+        return self._flag[0] != b"\x00"
+
+    def attach(self, context: object) -> None:
+        """Make a llama.cpp context stop when the flag is set: strlen(flag) is the callback."""
+        callback = ctypes.cast(ctypes.CDLL(None).strlen, C.ggml_abort_callback)
+        C.llama_set_abort_callback(context, callback, ctypes.addressof(self._flag))
+
+
+# All engines compute on this one thread. The main thread stays free for signals, and two models that take
+# turns share one set of llama.cpp's worker threads: with a set each, the idle one would spin on the cores
+# that the other needs.
+_worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="llama")
+
+
+def compute(interrupt: Interrupt, function: Callable[..., int], *args: object) -> int:
+    """Run a long llama.cpp call on the computing thread and wait for it.
+
+    An exception that arrives meanwhile (KeyboardInterrupt) stops the call, then goes on.
+    """
+    call = _worker.submit(function, *args)
+    try:
+        return call.result()
+    except BaseException:
+        if not call.done():
+            interrupt.set()
+            call.exception()
+            interrupt.clear()
+        raise

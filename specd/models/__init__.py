@@ -1,0 +1,1 @@
+"""Which model file is meant, and how it gets here."""

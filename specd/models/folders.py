@@ -1,0 +1,16 @@
+"""Where specd keeps things: outside any checkout, movable by environment variables."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def cache_folder() -> Path:
+    """Models and what was computed about them; `SPECD_CACHE` overrides it. Safe to delete."""
+    return Path(os.environ.get("SPECD_CACHE") or platformdirs.user_cache_dir("specd"))
+
+
+def config_folder() -> Path:
+    """The user's models.toml; `SPECD_CONFIG` overrides it."""
+    return Path(os.environ.get("SPECD_CONFIG") or platformdirs.user_config_dir("specd"))

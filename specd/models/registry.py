@@ -1,0 +1,194 @@
+"""models.toml: the models and pairs that have names."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import specd
+from specd.errors import UnknownModel, UsageError
+from specd.models.folders import config_folder
+
+FILE_NAME = "models.toml"
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "hub": str,
+    "revision": str,
+    "file": str,
+    "path": str,
+    "sha256": str,
+    "bytes": int,
+    "license": str,
+    "wheels": list,
+    "member": str,
+    "defaults": dict,
+}
+_DEFAULTS: Mapping[str, type] = {
+    "ctx": int,
+    "threads": int,
+    "max_tokens": int,
+    "draft_max": int,
+    "system": str,
+    "method": str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model: where its file comes from, and what it must be.
+
+    bytes, sha256:  None when not known; then the hub's own are used
+    path:           a local file; the other sources do not apply
+    """
+
+    name: str
+    file: str
+    hub: str | None = None
+    revision: str | None = None
+    path: Path | None = None
+    sha256: str | None = None
+    bytes: int | None = None
+    license: str | None = None
+    wheels: tuple[str, ...] = ()
+    member: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All names, from the packaged models.toml, the user's, and any named on the command line."""
+
+    default: str
+    models: Mapping[str, Model]
+    pairs: Mapping[str, tuple[str, str]]  # name -> (target, draft)
+
+    def target(self, name: str | None) -> Model:
+        """The model of a name (a model, a pair's target, a path, hub:owner/repo/file); None is the default.
+
+        Raises UnknownModel with the nearest names.
+        """
+        name = name or self.default
+        if name in self.pairs:
+            return self.model(self.pairs[name][0])
+        return self.model(name)
+
+    def draft_for(self, name: str | None) -> Model | None:
+        """The draft that belongs to a pair, or to the first pair with this target."""
+        name = name or self.default
+        if name in self.pairs:
+            return self.model(self.pairs[name][1])
+        drafts = [draft for target, draft in self.pairs.values() if target == name]
+        return self.model(drafts[0]) if drafts else None
+
+    def model(self, name: str) -> Model:
+        """The model of a name that is not a pair."""
+        if name in self.models:
+            return self.models[name]
+        if name.startswith("hub:"):
+            return _hub_model(name)
+        path = Path(name).expanduser()
+        if path.suffix == ".gguf" or path.exists() or "/" in name:
+            return Model(name=path.name, file=path.name, path=path)
+        known = [*self.models, *self.pairs]
+        nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        hint = f"Nearest: {', '.join(nearest)}" if nearest else f"Known: {', '.join(sorted(known))}"
+        raise UnknownModel(
+            f"There is no model or pair named {name!r}. {hint}. "
+            "A file is named by its path, one on the hub as hub:owner/repo/file.gguf."
+        )
+
+
+def load_registry(extra: Path | None = None) -> Registry:
+    """Read the packaged models.toml, the user's if there is one, and `extra`; later ones override.
+
+    Raises UsageError naming file, entry and key when one of them is wrong.
+    """
+    files = [_packaged_file()]
+    own = config_folder() / FILE_NAME
+    if own.is_file():
+        files.append(own)
+    if extra is not None:
+        if not extra.is_file():
+            raise UsageError(f"There is no file {extra} (--models).")
+        files.append(extra)
+    return _merged([(file, _read(file)) for file in files])
+
+
+def _packaged_file() -> Path:
+    package = Path(specd.__file__).parent
+    inside = package / FILE_NAME  # in a wheel
+    return inside if inside.is_file() else package.parent / FILE_NAME
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line_number = re.search(r"line (\d+)", str(error))
+        line = text.splitlines()[int(line_number[1]) - 1] if line_number else text
+        hint = " Write backslashes in 'single quotes', or / instead." if "\\" in line else ""
+        raise UsageError(f"{file} is not valid TOML: {error}.{hint}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}.") from error
+
+
+def _merged(tables: Iterable[tuple[Path, dict[str, Any]]]) -> Registry:
+    default = ""
+    models: dict[str, dict[str, Any]] = {}
+    pairs: dict[str, tuple[str, str]] = {}
+    for file, table in tables:
+        _check_keys(table, {"default": str, "pairs": dict, "models": dict}, f"{file}")
+        default = table.get("default", default)
+        for name, entry in table.get("models", {}).items():
+            where = f"{file}: models.{name}"
+            _check_keys(entry, _FIELDS, where)
+            _check_keys(entry.get("defaults", {}), _DEFAULTS, f"{where}.defaults")
+            _check_values(entry, where)
+            models.setdefault(name, {}).update(entry)
+        for name, entry in table.get("pairs", {}).items():
+            where = f"{file}: pairs.{name}"
+            _check_keys(entry, {"target": str, "draft": str}, where)
+            if len(entry) < 2:
+                raise UsageError(f"{where} needs both a target and a draft.")
+            pairs[name] = (entry["target"], entry["draft"])
+    return Registry(default, {name: _model(name, entry) for name, entry in models.items()}, pairs)
+
+
+def _check_keys(table: object, allowed: Mapping[str, type | tuple[type, ...]], where: str) -> None:
+    if not isinstance(table, dict):
+        raise UsageError(f"{where} must be a table, not {table!r}.")
+    for key, value in table.items():
+        if key not in allowed:
+            nearest = difflib.get_close_matches(key, allowed, n=1)
+            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(allowed)}."
+            raise UsageError(f"{where} has an unknown key {key!r}. {hint}")
+        if not isinstance(value, allowed[key]) or isinstance(value, bool):
+            raise UsageError(f"{where}: {key} is {value!r}, which is of the wrong type.")
+
+
+def _check_values(entry: dict[str, Any], where: str) -> None:
+    path = entry.get("path", "")
+    if any(ord(character) < 32 for character in path):
+        raise UsageError(f"{where}: path {path!r} has control characters. Write backslashes in 'single quotes'.")
+    for key, value in entry.get("defaults", {}).items():
+        if isinstance(value, int) and value < (0 if key == "draft_max" else 1):
+            raise UsageError(f"{where}.defaults: {key} is {value}, which is too small.")
+
+
+def _model(name: str, entry: dict[str, Any]) -> Model:
+    path = Path(entry["path"]).expanduser() if "path" in entry else None
+    file = entry.get("file") or (path.name if path else None)
+    if not file:
+        raise UsageError(f"models.{name} in {FILE_NAME} needs a file or a path.")
+    fields = {key: entry[key] for key in entry if key not in ("path", "file", "wheels")}
+    return Model(name=name, file=file, path=path, wheels=tuple(entry.get("wheels", ())), **fields)
+
+
+def _hub_model(name: str) -> Model:
+    match = re.fullmatch(r"hub:([^/\s]+/[^/\s]+)/(\S+\.gguf)", name)
+    if not match:
+        raise UnknownModel(f"{name!r} does not name a file on the hub: hub:owner/repo/file.gguf is the form.")
+    return Model(name=name, file=match[2], hub=match[1])

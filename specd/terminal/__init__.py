@@ -1,0 +1,1 @@
+"""What people see: streamed text, a status line, progress, tables."""
