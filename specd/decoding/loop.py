@@ -45,7 +45,7 @@ def generate(
     remaining = max_tokens
     reason: FinishReason = "length"
     try:
-        yield _prefill(target, context.view[:-1], clock)
+        yield _prefill(target, drafter, context.view, clock)
         while remaining > 0 and len(context) <= target.n_ctx:
             started = clock()
             limit = min(remaining - 1, target.n_ctx - len(context), target.max_rows - 1)
@@ -85,11 +85,13 @@ def generate(
     yield Finished(reason)
 
 
-def _prefill(target: Engine, tokens: Tokens, clock: Callable[[], float]) -> Prefilled:
+def _prefill(target: Engine, drafter: Drafter, prompt: Tokens, clock: Callable[[], float]) -> Prefilled:
     started = clock()
-    num_reused = target.matching(tokens)
-    target.sync(tokens)
-    return Prefilled(len(tokens) + 1, num_reused, clock() - started)
+    num_reused = target.matching(prompt[:-1])
+    target.sync(prompt[:-1])  # the common prefix is kept
+    synced = clock()
+    drafter.prepare(prompt)
+    return Prefilled(len(prompt), num_reused, synced - started, clock() - synced)
 
 
 def up_to_end(tokens: list[int], is_end: Callable[[int], bool]) -> tuple[list[int], bool]:

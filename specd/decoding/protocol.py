@@ -86,11 +86,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The prompt, but for its last token, is in the cache."""
+    """The prompt, but for its last token, is in the target's cache, and the drafter has taken it in."""
 
     num_prompt_tokens: int
-    num_reused: int  # tokens that the cache held already
-    seconds: float
+    num_reused: int  # tokens that the target's cache held already
+    target_seconds: float
+    draft_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,9 @@ class Drafter(Protocol):
     @property
     def notices(self) -> Mapping[str, str]:
         """Why a drafter in it does not propose, or stopped proposing, by the drafter's name."""
+
+    def prepare(self, context: Tokens) -> None:
+        """Take in a prompt: what that costs counts as prefill. `propose` works without it."""
 
     def propose(self, context: Tokens, max_tokens: int) -> Draft:
         """Up to `max_tokens` tokens to follow `context` (prompt and output so far); none is fine.

@@ -91,7 +91,7 @@ class Statistics:
             case Prefilled():
                 self.num_prompt_tokens = event.num_prompt_tokens
                 self.num_reused_tokens = event.num_reused
-                self.prefill_seconds = event.seconds
+                self.prefill_seconds = event.target_seconds + event.draft_seconds
                 self._prefilled_at = self._last_at = now
             case Round():
                 self._add_round(event)

@@ -17,6 +17,9 @@ class NoDrafter:
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.notices = reasons
 
+    def prepare(self, context: Tokens) -> None:
+        """Nothing to take in."""
+
     def propose(self, context: Tokens, max_tokens: int) -> Draft:
         """Nothing."""
         return Draft.certain(self.name, [])
@@ -41,6 +44,11 @@ class FirstWith:
     def notices(self) -> Mapping[str, str]:
         """What any of them has to say."""
         return {name: text for drafter in self._drafters for name, text in drafter.notices.items()}
+
+    def prepare(self, context: Tokens) -> None:
+        """Passed on to all."""
+        for drafter in self._drafters:
+            drafter.prepare(context)
 
     def propose(self, context: Tokens, max_tokens: int) -> Draft:
         """The first proposal that is not empty; all are asked until then, so that each sees the context."""

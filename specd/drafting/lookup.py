@@ -28,6 +28,10 @@ class Lookup:
         """None: lookup is always there."""
         return {}
 
+    def prepare(self, context: Tokens) -> None:
+        """Index the prompt."""
+        self._follow(context)
+
     def propose(self, context: Tokens, max_tokens: int) -> Draft:
         """As many tokens as the match is long, at most `max_tokens`."""
         self._follow(context)

@@ -1,6 +1,7 @@
 """Drafting with a small model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -37,30 +38,35 @@ class DraftModel:
         """Why it stopped proposing, if it did."""
         return {self.name: self._notice} if self._notice else {}
 
+    def prepare(self, context: Tokens) -> None:
+        """Decode the prompt, but for its last token."""
+        if self._can_follow(context):
+            with self._failing_softly():
+                self._engine.sync(context[:-1])
+
     def propose(self, context: Tokens, max_tokens: int) -> Draft:
         """One decode per token; fewer than `max_tokens` at the end of the draft's context."""
-        num_draft = min(max_tokens, self._engine.n_ctx - len(context) + 1)
-        if max_tokens <= 0 or self._failed or not self._can_continue(context, num_draft):
-            return Draft.certain(self.name, [])
         tokens: list[int] = []
         probs: list[Distribution] = []
-        try:
-            logits = self._engine.sync(context, num_rows=1)
-            for i in range(num_draft):
-                if i:
-                    logits = self._engine.advance(as_tokens(tokens[-1:]))
-                history = np.concatenate([context, as_tokens(tokens)])
-                probs.append(self._to_distribution(logits[-1, : self._num_shared], history))
-                tokens.append(probs[-1].sample(self._rng))
-        except EngineError as error:
-            self._failed, self._notice = True, f"the draft model failed: {error}"
+        if max_tokens > 0 and self._can_follow(context):
+            with self._failing_softly():
+                logits = self._engine.sync(context, num_rows=1)
+                for i in range(min(max_tokens, self._engine.n_ctx - len(context) + 1)):
+                    if i:
+                        logits = self._engine.advance(as_tokens(tokens[-1:]))
+                    history = np.concatenate([context, as_tokens(tokens)])
+                    probs.append(self._to_distribution(logits[-1, : self._num_shared], history))
+                    tokens.append(probs[-1].sample(self._rng))
         return Draft(self.name, as_tokens(tokens), tuple(probs))
 
     def observe(self, round_: Round) -> None:
         """Nothing to learn: `propose` sees the committed tokens in the context."""
 
-    def _can_continue(self, context: Tokens, num_draft: int) -> bool:
-        if num_draft <= 0:
+    def _can_follow(self, context: Tokens) -> bool:
+        """Whether the draft can hold and read the context; if not, the notice says why."""
+        if self._failed:
+            return False
+        if len(context) > self._engine.n_ctx:
             self._notice = f"the draft's context of {self._engine.n_ctx} tokens is full"
             return False
         unknown = int(context.max())
@@ -68,3 +74,11 @@ class DraftModel:
             self._notice = f"token {unknown} is not among the {self._num_shared} that the draft shares"
             return False
         return True
+
+    @contextmanager
+    def _failing_softly(self) -> Iterator[None]:
+        """A draft model that breaks retires; what it had proposed still counts."""
+        try:
+            yield
+        except EngineError as error:
+            self._failed, self._notice = True, f"the draft model failed: {error}"

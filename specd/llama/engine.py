@@ -87,6 +87,7 @@ class Engine:
             if self.interrupt.is_set():
                 raise Interrupted(f"Loading {self.path.name} was stopped.")
             raise EngineError(f"llama.cpp cannot load {self.path}: {library.last_complaint()}.")
+        library.release_file_pages(self.path)
         return model
 
     def allocate(self, n_ctx: int) -> None:

@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from specd.errors import EngineError
@@ -23,6 +24,7 @@ except (ImportError, OSError, RuntimeError) as error:
     ) from error
 
 C: Any = _bindings
+_MADV_DONTNEED = 4
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
 _complaints: deque[str] = deque(maxlen=8)
 _last_level = 0
@@ -50,6 +52,24 @@ def forget_complaints() -> None:
 def last_complaint() -> str:
     """The last warning or error that llama.cpp logged since `forget_complaints`, or a remark that none was."""
     return _complaints[-1] if _complaints else "llama.cpp gave no reason"
+
+
+def release_file_pages(path: Path) -> None:
+    """Let the system take back the memory of a mapped file; what is still needed is read again on first use.
+
+    llama.cpp repacks most weights of a CPU model into its own memory, and the pages of the file that it copied
+    from would stay counted to this process: 0.6 GB for a 1.6 GB pair. Linux only; elsewhere nothing happens.
+    """
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for line in lines:
+        if line.endswith(f" {path.resolve()}"):
+            start, end = (int(address, 16) for address in line.split()[0].split("-"))
+            libc.madvise(start, end - start, _MADV_DONTNEED)  # the mapping is of a file and read-only: safe
 
 
 class Interrupt:

@@ -1,0 +1,261 @@
+"""Invariants of the loop, over every drafter."""
+
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from specd.decoding.controller import FixedLength
+from specd.decoding.loop import generate, up_to_end
+from specd.decoding.protocol import Drafter, Event, Finished, Prefilled, Round
+from specd.decoding.sampling import greedy
+from specd.drafting.hybrid import FirstWith, NoDrafter
+from specd.drafting.lookup import Lookup
+from specd.drafting.model import DraftModel
+from specd.errors import Interrupted
+from tests.fakes import (
+    FakeClock,
+    FakeEngine,
+    half_right,
+    oracle,
+    overeager,
+    plain_greedy,
+    random_drafter,
+    wrong,
+)
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def draft_model(seed: int, n_vocab: int = 50) -> Callable[[FakeEngine], Drafter]:
+    def build(target: FakeEngine) -> Drafter:
+        engine = FakeEngine(n_vocab, seed=seed)
+        return DraftModel(engine, greedy, num_shared=min(n_vocab, target.n_vocab), rng=np.random.default_rng(0))
+
+    return build
+
+
+DRAFTERS: dict[str, Callable[[FakeEngine], Drafter]] = {
+    "none": lambda _: NoDrafter({}),
+    "oracle": oracle,
+    "wrong": wrong,
+    "half right": half_right,
+    "random": random_drafter,
+    "overeager": overeager,
+    "lookup": lambda _: Lookup(),
+    "same model": draft_model(seed=0),
+    "other model": draft_model(seed=5),
+    "padded model": draft_model(seed=5, n_vocab=64),
+    "hybrid": lambda target: FirstWith([Lookup(), draft_model(seed=0)(target)]),
+}
+every_drafter = pytest.mark.parametrize("build", DRAFTERS.values(), ids=DRAFTERS.keys())
+every_length = pytest.mark.parametrize("k", range(1, 7))
+
+
+def run(
+    target: FakeEngine,
+    drafter: Drafter,
+    k: int,
+    *,
+    max_tokens: int = 60,
+    prompt: list[int] = PROMPT,
+    is_end: Callable[[int], bool] = lambda _: False,
+) -> list[Event]:
+    clock = FakeClock()
+    events = generate(
+        target,
+        drafter,
+        FixedLength(k, plain_every=1000),
+        prompt,
+        greedy,
+        max_tokens=max_tokens,
+        is_end=is_end,
+        rng=np.random.default_rng(0),
+        clock=clock,
+    )
+    return list(events)
+
+
+def rounds(events: list[Event]) -> list[Round]:
+    return [event for event in events if isinstance(event, Round)]
+
+
+def tokens(events: list[Event]) -> list[int]:
+    return [token for round_ in rounds(events) for token in round_.tokens.tolist()]
+
+
+@every_drafter
+@every_length
+def test_greedy_output_is_that_of_plain_decoding(build: Callable[[FakeEngine], Drafter], k: int) -> None:
+    target = FakeEngine()
+    assert tokens(run(target, build(target), k)) == plain_greedy(target, PROMPT, 60)
+
+
+@every_drafter
+@every_length
+def test_the_cache_holds_all_but_the_pending_token(build: Callable[[FakeEngine], Drafter], k: int) -> None:
+    target = FakeEngine()
+    context = list(PROMPT)
+    events = generate(
+        target,
+        build(target),
+        FixedLength(k),
+        PROMPT,
+        greedy,
+        max_tokens=40,
+        is_end=lambda _: False,
+        rng=np.random.default_rng(0),
+        clock=FakeClock(),
+    )
+    for event in events:
+        if isinstance(event, Round):
+            context += event.tokens.tolist()
+        assert target.held == context[:-1]
+
+
+@every_drafter
+@pytest.mark.parametrize("max_tokens", [1, 2, 3, 5, 6, 7, 30])
+def test_exactly_the_tokens_asked_for(build: Callable[[FakeEngine], Drafter], max_tokens: int) -> None:
+    """User case 3: the limit counts tokens, not rounds."""
+    target = FakeEngine()
+    events = run(target, build(target), 4, max_tokens=max_tokens)
+    assert len(tokens(events)) == max_tokens
+    assert events[-1] == Finished("length")
+
+
+@every_drafter
+@every_length
+@pytest.mark.parametrize("position", range(12))
+def test_an_end_token_inside_a_draft_ends_the_output(
+    build: Callable[[FakeEngine], Drafter], k: int, position: int
+) -> None:
+    target = FakeEngine()
+    expected = plain_greedy(target, PROMPT, 60)
+    end = expected[position]
+    events = run(target, build(target), k, is_end=lambda token: token == end)
+    assert tokens(events) == expected[: expected.index(end) + 1]
+    assert events[-1] == Finished("stop")
+    assert len(target) == len(PROMPT) + len(tokens(events)) - 1
+
+
+def test_an_end_token_as_the_last_token_allowed_is_a_stop() -> None:
+    target = FakeEngine()
+    end = plain_greedy(target, PROMPT, 1)[0]
+    assert run(target, NoDrafter({}), 3, max_tokens=1, is_end=lambda t: t == end)[-1] == Finished("stop")
+
+
+@every_drafter
+@every_length
+def test_counts_reconcile(build: Callable[[FakeEngine], Drafter], k: int) -> None:
+    """User cases 9 and 17: what is reported is what ran."""
+    target = FakeEngine()
+    end = plain_greedy(target, PROMPT, 33)[-1]
+    for is_end in (lambda _: False, lambda token: token == end):
+        for round_ in rounds(run(target, build(target), k, is_end=is_end)):
+            drafted = round_.num_accepted + round_.num_rejected + round_.num_discarded
+            assert round_.num_draft_tokens == drafted
+            assert round_.num_accepted + round_.num_rejected <= k
+            assert round_.num_accepted <= len(round_.tokens) <= round_.num_accepted + 1
+            assert min(round_.num_accepted, round_.num_rejected, round_.num_discarded) >= 0
+
+
+@every_drafter
+@pytest.mark.parametrize("room", range(1, 12))
+def test_a_block_larger_than_the_remaining_context_is_cut(build: Callable[[FakeEngine], Drafter], room: int) -> None:
+    """User case 28: fill the context to its last cell, then finish with "length"."""
+    target = FakeEngine(n_ctx=len(PROMPT) + room)
+    events = run(target, build(target), 6)
+    assert tokens(events) == plain_greedy(target, PROMPT, room + 1)  # the last one needs no cell
+    assert events[-1] == Finished("length")
+
+
+@every_drafter
+@pytest.mark.parametrize("max_rows", [1, 2, 3])
+def test_a_pass_never_asks_for_more_rows_than_the_engine_has(
+    build: Callable[[FakeEngine], Drafter], max_rows: int
+) -> None:
+    target = FakeEngine(max_rows=max_rows)
+    run(target, build(target), 6)
+    assert max(target.decodes[1:]) <= max_rows
+
+
+@every_drafter
+@pytest.mark.parametrize("num_events", range(1, 8))
+def test_a_dropped_generator_leaves_engines_that_go_on(build: Callable[[FakeEngine], Drafter], num_events: int) -> None:
+    target = FakeEngine()
+    drafter = build(target)
+    arguments = (target, drafter, FixedLength(3), PROMPT, greedy)
+    options = {"max_tokens": 40, "is_end": lambda _: False, "rng": np.random.default_rng(0), "clock": FakeClock()}
+    events = generate(*arguments, **options)  # type: ignore[arg-type]
+    said = tokens(list(islice(events, num_events)))
+    events.close()
+    context = PROMPT + said
+    follow_up = [*context, 7, 7]
+    assert tokens(run(target, drafter, 3, prompt=follow_up)) == plain_greedy(target, follow_up, 60)
+    shorter = context[:4]
+    assert tokens(run(target, drafter, 3, prompt=shorter)) == plain_greedy(target, shorter, 60)
+
+
+def test_only_what_is_new_is_prefilled() -> None:
+    target = FakeEngine()
+    first = run(target, NoDrafter({}), 3, max_tokens=5)
+    context = PROMPT + tokens(first)
+    target.decodes.clear()
+    second = run(target, NoDrafter({}), 3, max_tokens=1, prompt=[*context, 8, 8, 8])
+    assert isinstance(second[0], Prefilled)
+    assert second[0].num_reused == len(context) - 1
+    assert target.decodes[0] == 3
+
+
+def test_the_drafter_takes_in_the_prompt_before_the_first_round_and_sees_every_round() -> None:
+    target = FakeEngine()
+    drafter = half_right(target)
+    events = run(target, drafter, 3)
+    assert drafter.prepared == [PROMPT]
+    assert drafter.rounds == rounds(events)
+
+
+@pytest.mark.parametrize("decode", [0, 1, 4])
+def test_an_interrupt_keeps_what_was_said(decode: int) -> None:
+    target = FakeEngine(fails_at={decode: Interrupted("stopped")})
+    events = run(target, oracle(target), 3)
+    assert events[-1] == Finished("interrupted")
+    assert tokens(events) == plain_greedy(target, PROMPT, len(tokens(events)))
+
+
+def test_an_interrupt_in_the_draft_model_stops_too() -> None:
+    target, draft = FakeEngine(), FakeEngine(fails_at={5: Interrupted("stopped")})
+    drafter = DraftModel(draft, greedy, num_shared=50, rng=np.random.default_rng(0))
+    assert run(target, drafter, 3)[-1] == Finished("interrupted")
+
+
+def test_seconds_are_those_of_the_clock() -> None:
+    clock = FakeClock()
+    target = FakeEngine(clock=clock, seconds_per_batch=(1.0, 1.5, 2.0, 2.25))
+    draft = FakeEngine(clock=clock, seconds_per_batch=(0.25, 0.25))
+    drafter = DraftModel(draft, greedy, num_shared=50, rng=np.random.default_rng(0))
+    events = list(
+        generate(
+            target,
+            drafter,
+            FixedLength(3),
+            PROMPT,
+            greedy,
+            max_tokens=9,
+            is_end=lambda _: False,
+            rng=np.random.default_rng(0),
+            clock=clock,
+        )
+    )
+    assert isinstance(events[0], Prefilled)
+    assert (events[0].target_seconds, events[0].draft_seconds) == (2.25, 0.25)
+    first, plain, third, *_ = rounds(events)
+    assert (first.draft_seconds, first.target_seconds, first.seconds) == (0.75, 2.25, 3.0)
+    assert (plain.num_draft_tokens, plain.draft_seconds, plain.target_seconds) == (0, 0.0, 1.0)
+    assert third.num_accepted == 3
+
+
+def test_the_first_end_token_cuts() -> None:
+    assert up_to_end([1, 2, 3, 2], lambda t: t == 2) == ([1, 2], True)
+    assert up_to_end([1, 3], lambda t: t == 2) == ([1, 3], False)

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+
+from specd.decoding.context import as_tokens
+from specd.decoding.sampling import greedy
+from specd.drafting.hybrid import FirstWith, NoDrafter
+from specd.drafting.lookup import Lookup
+from specd.drafting.model import DraftModel
+from specd.errors import EngineError, Interrupted
+from tests.fakes import FakeEngine, plain_greedy
+
+CONTEXT = [3, 1, 4, 1, 5]
+
+
+def drafter(engine: FakeEngine, num_shared: int = 50) -> DraftModel:
+    return DraftModel(engine, greedy, num_shared=num_shared, rng=np.random.default_rng(0))
+
+
+def propose(model: DraftModel, context: list[int], n: int) -> list[int]:
+    return model.propose(as_tokens(context), n).tokens.tolist()
+
+
+def test_it_proposes_its_own_greedy_continuation() -> None:
+    engine = FakeEngine()
+    assert propose(drafter(engine), CONTEXT, 4) == plain_greedy(engine, CONTEXT, 4)
+
+
+def test_one_decode_per_token_and_only_what_is_new() -> None:
+    engine = FakeEngine()
+    model = drafter(engine)
+    model.prepare(as_tokens(CONTEXT))
+    proposed = propose(model, CONTEXT, 3)
+    assert engine.decodes == [4, 1, 1, 1]
+    engine.decodes.clear()
+    propose(model, CONTEXT + proposed + [7], 3)  # all accepted: the last drafted one and the next are new
+    assert engine.decodes == [2, 1, 1]
+    engine.decodes.clear()
+    propose(model, CONTEXT + proposed[:1] + [8], 2)  # a correction after one accepted token
+    assert engine.decodes == [1, 1]
+
+
+def test_the_cache_equals_the_committed_prefix_after_every_round() -> None:
+    """User case 4: nothing is trimmed too far, whatever was accepted."""
+    engine = FakeEngine()
+    model = drafter(engine)
+    context = list(CONTEXT)
+    for num_accepted in (0, 1, 2, 3, 3, 0, 2, 1):
+        proposed = propose(model, context, 3)
+        assert engine.held == context + proposed[:-1]
+        context += [*proposed[:num_accepted], 9]
+    assert propose(model, context, 3) == plain_greedy(engine, context, 3)
+
+
+@pytest.mark.parametrize("room", range(4))
+def test_it_yields_at_the_end_of_its_own_context(room: int) -> None:
+    """User case 27: the target goes on."""
+    engine = FakeEngine(n_ctx=len(CONTEXT) + room)
+    model = drafter(engine)
+    assert propose(model, CONTEXT, 6) == plain_greedy(engine, CONTEXT, room + 1)
+    longer = CONTEXT + [2] * (room + 1)
+    assert propose(model, longer, 6) == []
+    assert "context of" in model.notices["draft"]
+    assert propose(model, CONTEXT, 1) != []  # a shorter context brings it back
+
+
+def test_ids_outside_the_shared_ones_are_never_proposed_nor_read() -> None:
+    """User case 20: padding rows."""
+    engine = FakeEngine(n_vocab=64, seed=2)
+    model = drafter(engine, num_shared=40)
+    context = list(CONTEXT)
+    for _ in range(50):
+        proposed = propose(model, context, 1)
+        assert max(proposed) < 40
+        context += proposed
+    assert any(int(np.argmax(engine.row_after(context[:i]))) >= 40 for i in range(len(CONTEXT), len(context)))
+    assert propose(model, [*context, 41], 3) == []
+    assert "token 41" in model.notices["draft"]
+
+
+def test_a_model_that_breaks_retires_with_the_reason() -> None:
+    engine = FakeEngine(fails_at={2: EngineError("out of memory")})
+    model = drafter(engine)
+    assert propose(model, CONTEXT, 6) == plain_greedy(engine, CONTEXT, 2)  # what it had is not lost
+    assert "out of memory" in model.notices["draft"]
+    assert propose(model, CONTEXT, 6) == []
+
+
+def test_an_interrupt_is_not_a_failure() -> None:
+    model = drafter(FakeEngine(fails_at={0: Interrupted("stopped")}))
+    with pytest.raises(Interrupted):
+        propose(model, CONTEXT, 3)
+    assert model.notices == {}
+    assert propose(model, CONTEXT, 3) != []
+
+
+def test_the_first_drafter_with_something_to_say_is_taken() -> None:
+    engine = FakeEngine()
+    both = FirstWith([Lookup(), drafter(engine), NoDrafter({"x": "not there"})])
+    assert both.propose(as_tokens(CONTEXT), 3).source == "draft"
+    assert both.propose(as_tokens([1, 2, 3, 4, 1, 2, 3]), 3).source == "lookup"
+    assert both.propose(as_tokens(CONTEXT), 0).source == "none"
+    assert both.notices == {"x": "not there"}

@@ -1,0 +1,177 @@
+"""Engines, drafters and a clock that run in microseconds and break in the ways real ones do."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from specd.decoding.context import TokenBuffer, Tokens, as_tokens, common_prefix_length
+from specd.decoding.protocol import Draft, Engine, Round
+from specd.decoding.sampling import Logits
+from specd.errors import CannotRewind, EngineError, Interrupted
+
+
+class FakeClock:
+    """Seconds that pass only when something says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeEngine:
+    """Logits that depend on every token held, so that a wrong cache shows at once.
+
+    seconds_per_batch:  what a decode of n tokens costs on the clock; the last entry for longer ones
+    fails_at:           decodes (counted from 0) that raise
+    """
+
+    def __init__(
+        self,
+        n_vocab: int = 50,
+        *,
+        seed: int = 0,
+        n_ctx: int = 256,
+        max_rows: int = 16,
+        can_rewind: bool = True,
+        clock: FakeClock | None = None,
+        seconds_per_batch: Sequence[float] = (1.0,),
+        fails_at: Mapping[int, Exception] | None = None,
+    ) -> None:
+        self.n_vocab, self.n_ctx, self.max_rows = n_vocab, n_ctx, max_rows
+        self.decodes: list[int] = []  # tokens per decode
+        self._table = np.random.default_rng(seed).normal(size=(257, n_vocab)).astype(np.float32)
+        self._held = TokenBuffer()
+        self._can_rewind = can_rewind
+        self._clock, self._seconds = clock, seconds_per_batch
+        self._fails_at = fails_at or {}
+        self._rows = np.zeros((max_rows, n_vocab), np.float32)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def held(self) -> list[int]:
+        return self._held.view.tolist()
+
+    def row_after(self, tokens: Sequence[int]) -> np.ndarray:
+        """The logits after a whole context: a function of all its tokens and their order."""
+        state = 0
+        for token in tokens:
+            state = (state * 31 + token + 1) % 257
+        return self._table[state]
+
+    def matching(self, tokens: Tokens) -> int:
+        return common_prefix_length(self._held.view, tokens)
+
+    def sync(self, tokens: Tokens, num_rows: int = 0) -> Logits:
+        kept = min(self.matching(tokens), len(tokens) - num_rows)
+        self.rollback(kept)
+        return self._append(tokens[kept:], num_rows)
+
+    def advance(self, tokens: Tokens) -> Logits:
+        return self._append(tokens, len(tokens))
+
+    def rollback(self, length: int) -> None:
+        if not 0 <= length <= len(self):
+            raise EngineError("out of range")
+        if length < len(self) and not self._can_rewind:
+            raise CannotRewind("this memory cannot go back")
+        self._held.truncate(length)
+
+    def _append(self, tokens: Tokens, num_rows: int) -> Logits:
+        if num_rows > self.max_rows or len(self) + len(tokens) > self.n_ctx:
+            raise EngineError("too much")
+        if len(tokens) and not (min(tokens) >= 0 and max(tokens) < self.n_vocab):
+            raise EngineError("unknown token")
+        if (error := self._fails_at.get(len(self.decodes))) is not None:
+            self.decodes.append(len(tokens))
+            raise error
+        if len(tokens):
+            self.decodes.append(len(tokens))
+            if self._clock is not None:
+                self._clock.now += self._seconds[min(len(tokens), len(self._seconds)) - 1]
+        self._held.extend(tokens)
+        held = self.held
+        for i in range(num_rows):  # into one buffer, as llama.cpp does: rows of an earlier call are gone
+            self._rows[i] = self.row_after(held[: len(held) - num_rows + 1 + i])
+        return self._rows[:num_rows]
+
+
+def plain_greedy(engine: FakeEngine, prompt: Sequence[int], num_tokens: int) -> list[int]:
+    """What plain greedy decoding gives, computed without any of the code under test."""
+    context = list(prompt)
+    for _ in range(num_tokens):
+        context.append(int(np.argmax(engine.row_after(context))))
+    return context[len(prompt) :]
+
+
+class ScriptedDrafter:
+    """Proposes what a function of the context and the budget says."""
+
+    name = "scripted"
+    notices: Mapping[str, str] = {}
+
+    def __init__(self, script: Callable[[list[int], int], list[int]]) -> None:
+        self._script = script
+        self.rounds: list[Round] = []
+        self.prepared: list[list[int]] = []
+
+    def prepare(self, context: Tokens) -> None:
+        self.prepared.append(context.tolist())
+
+    def propose(self, context: Tokens, max_tokens: int) -> Draft:
+        return Draft.certain(self.name, self._script(context.tolist(), max_tokens))
+
+    def observe(self, round_: Round) -> None:
+        self.rounds.append(round_)
+
+
+def oracle(engine: FakeEngine) -> ScriptedDrafter:
+    """Always right."""
+    return ScriptedDrafter(lambda context, n: plain_greedy(engine, context, n))
+
+
+def wrong(engine: FakeEngine) -> ScriptedDrafter:
+    """Never right."""
+    return ScriptedDrafter(lambda context, n: [(t + 1) % engine.n_vocab for t in plain_greedy(engine, context, n)])
+
+
+def half_right(engine: FakeEngine) -> ScriptedDrafter:
+    """Right for as many tokens as the context's length says, then wrong."""
+
+    def script(context: list[int], n: int) -> list[int]:
+        right = plain_greedy(engine, context, n)
+        cut = len(context) % (n + 1)
+        return right[:cut] + [(t + 1) % engine.n_vocab for t in right[cut:]]
+
+    return ScriptedDrafter(script)
+
+
+def random_drafter(engine: FakeEngine, seed: int = 1) -> ScriptedDrafter:
+    """Any tokens, any number up to the budget."""
+    rng = np.random.default_rng(seed)
+    return ScriptedDrafter(lambda _, n: rng.integers(0, engine.n_vocab, rng.integers(0, n + 1)).tolist())
+
+
+def overeager(engine: FakeEngine) -> ScriptedDrafter:
+    """Right, but proposes more than it was asked for."""
+    return ScriptedDrafter(lambda context, n: plain_greedy(engine, context, n + 3))
+
+
+__all__ = [
+    "CannotRewind",
+    "Engine",
+    "FakeClock",
+    "FakeEngine",
+    "Interrupted",
+    "ScriptedDrafter",
+    "as_tokens",
+    "half_right",
+    "oracle",
+    "overeager",
+    "plain_greedy",
+    "random_drafter",
+    "wrong",
+]
