@@ -34,9 +34,10 @@ def compare_vocabularies(target: Vocabulary, draft: Vocabulary) -> Pairing:
         if ids[0] != ids[1]:
             return Pairing(0, f"their {name.upper()} tokens differ: {ids[0]} and {ids[1]}")
     for token in range(FIRST_COMPARED, num_shared):
-        if target.spelling(token) != draft.spelling(token):
-            texts = f"{target.text(token)!r} and {draft.text(token)!r}"
-            return Pairing(0, f"their vocabularies differ: token {token} is {texts}")
+        spellings = target.spelling(token), draft.spelling(token)
+        if spellings[0] != spellings[1]:
+            a, b = (spelling.decode("utf-8", "replace") for spelling in spellings)
+            return Pairing(0, f"their vocabularies differ: token {token} is {a!r} and {b!r}")
     return Pairing(num_shared, None)
 
 
