@@ -4,9 +4,8 @@ import errno
 import os
 import sys
 from enum import IntEnum
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
-import click
 import typer
 
 from specd import __version__
@@ -33,9 +32,11 @@ _CODES: tuple[tuple[type[SpecdError], ExitCode], ...] = (
     (SpecdError, ExitCode.FAILED),
 )
 
+_COMPLETION = "_SPECD_COMPLETE"  # set by a shell that wants completions
+_CommandLineError: Any = typer.BadParameter.__base__  # of all complaints about arguments; typer exports only this one
+
 app = typer.Typer(
     help="Run local GGUF models faster with lossless speculative decoding.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -69,28 +70,39 @@ def run() -> int:
         if hasattr(stream, "reconfigure"):  # UTF-8 whatever the locale: model text is not limited to it
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     try:
-        code = app(standalone_mode=False)
+        code = _invoke()
         if sys.stdout is not None:
             sys.stdout.flush()
-        return int(code or ExitCode.DONE)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return ExitCode.USAGE
-    except click.ClickException as error:
-        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "specd"
-        return _failed(f"{error.format_message()} See {where} --help.", ExitCode.USAGE)
+        return code
+    except typer.Exit as exit_:
+        return exit_.exit_code
+    except _CommandLineError as error:
+        return _failed(error.format_message(), ExitCode.USAGE)
     except Interrupted:
         return ExitCode.INTERRUPTED
     except SpecdError as error:
         return _failed(str(error), next(code for kind, code in _CODES if isinstance(error, kind)))
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            _detach(sys.stdout)
+    except SystemExit as exit_:
+        if isinstance(exit_.__context__, BrokenPipeError):  # what rich makes of it
             return ExitCode.READER_GONE
+        raise
+    except OSError as error:
         _detach(sys.stdout)
+        if error.errno == errno.EPIPE:
+            return ExitCode.READER_GONE
         return _failed(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", ExitCode.FAILED)
+
+
+def _invoke() -> int:
+    """Parse and run without the error handling of typer, which has exit codes of its own."""
+    command = typer.main.get_command(app)
+    if _COMPLETION in os.environ:
+        command(prog_name="specd")
+    arguments = sys.argv[1:] or ["--help"]
+    with command.make_context("specd", arguments) as context:
+        return int(command.invoke(context) or ExitCode.DONE)
 
 
 def _failed(message: str, code: ExitCode) -> int:
