@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,7 +127,7 @@ def command(
 
 def _run(plan: Plan, messages: list[Message], *, raw: bool, max_tokens: int, format_: Format, stats: bool) -> int:
     from specd.llama.devices import has_gpu
-    from specd.llama.library import Interrupt
+    from specd.llama.library import Interrupt, compute
     from specd.llama.vocab import TextDecoder
 
     store, progress, interrupt = Store(), TransferProgress(sys.stderr), Interrupt()
@@ -154,15 +156,11 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, max_tokens: int, for
             rng=rng,
             clock=time.perf_counter,
         )
+        gc.freeze()  # what is there now stays: looking through it again and again costs more than a round's work
         with _stopping(interrupt):
-            text = stream_answer(
-                events,
-                statistics,
-                TextDecoder(target.vocabulary),
-                status,
-                max_tokens=max_tokens,
-                show_text=format_ is Format.TEXT,
-            )
+            decoder, show_text = TextDecoder(target.vocabulary), format_ is Format.TEXT
+            answer = partial(stream_answer, events, statistics, decoder, status)
+            text = compute(interrupt, partial(answer, max_tokens=max_tokens, show_text=show_text))
     if format_ is Format.JSON:
         result = {
             "text": text,

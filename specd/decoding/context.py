@@ -43,14 +43,18 @@ class TokenBuffer:
         view.flags.writeable = False
         return view
 
-    def extend(self, tokens: Sequence[int] | Tokens) -> None:
-        """Append tokens."""
+    def followed_by(self, tokens: Sequence[int] | Tokens) -> Tokens:
+        """The tokens and some more behind them, which are not kept; valid until the next call or change."""
         new = as_tokens(tokens)
         end = self._length + len(new)
         if end > len(self._array):
             self._array = np.concatenate([self.view, np.empty(max(end, self._length), np.int32)])
         self._array[self._length : end] = new
-        self._length = end
+        return self._array[:end]
+
+    def extend(self, tokens: Sequence[int] | Tokens) -> None:
+        """Append tokens."""
+        self._length = len(self.followed_by(tokens))
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` tokens."""

@@ -53,9 +53,9 @@ def generate(
             proposal = drafter.propose(context.view, budget)
             draft = proposal.first(budget)
             drafted = clock()
-            logits = target.advance(np.append(context.view[-1:], draft.tokens))  # [num_draft + 1, n_vocab]
+            logits = target.advance(np.concatenate([context.view[-1:], draft.tokens]))  # [num_draft + 1, n_vocab]
             scored = clock()
-            target_probs = distributions_along(logits, context.view, draft.tokens, to_distribution)
+            target_probs = distributions_along(logits, context.followed_by(draft.tokens), to_distribution)
             verdict = rejection(draft, target_probs, rng)
             candidates = [*draft.tokens[: verdict.num_accepted].tolist(), verdict.next_token]
             tokens, ended = up_to_end(candidates, is_end)

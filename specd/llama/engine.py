@@ -5,6 +5,7 @@ reaches it is checked here first.
 """
 
 import ctypes
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,8 @@ PREFILL_BATCH = 512  # tokens per decode of a prompt: the work between two looks
 EXACT_ROWS = range(2, 8)  # batch sizes whose rows agree bit for bit, on a CPU with flash attention
 _FLASH_ATTENTION = 1
 _ABORTED = 2
+# The bindings give a pointer to floats, whose conversion takes longer than the call.
+_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(("llama_get_logits", C._lib))
 
 
 class Engine:
@@ -113,6 +116,7 @@ class Engine:
         self.interrupt.attach(self._context)
         self._memory = C.llama_get_memory(self._context)
         self.n_ctx: int = C.llama_n_ctx(self._context) - (1 if self.exact else 0)  # rounded up by llama.cpp
+        self._views: dict[tuple[int, int], Logits] = {}
         self._batch = _Batch(C.llama_n_batch(self._context))
         self._held = TokenBuffer(capacity=self.n_ctx + 1)
 
@@ -184,7 +188,7 @@ class Engine:
             raise EngineError(f"At most {self.max_rows} rows can be scored at once, not {num_rows}.")
         if len(self) + len(tokens) > self.n_ctx:
             raise EngineError(f"{len(tokens)} more tokens do not fit: {len(self)} of {self.n_ctx} are in the cache.")
-        if len(tokens) and not (int(tokens.min()) >= 0 and int(tokens.max()) < self.n_vocab):
+        if len(tokens) and tokens.view(np.uint32).max() >= self.n_vocab:  # a negative id is a huge one
             raise EngineError(f"Token ids must be in 0 … {self.n_vocab - 1}: {tokens.min()} … {tokens.max()}.")
         start = 0
         while start < len(tokens):  # the rows asked for must not be split over decodes
@@ -205,7 +209,7 @@ class Engine:
         library.forget_complaints()
         try:
             if not self.interrupt.is_set():
-                code = library.compute(self.interrupt, C.llama_decode, self._context, batch)
+                code = library.compute(self.interrupt, partial(C.llama_decode, self._context, batch))
         finally:
             if code or padded:  # a part of the batch may have been decoded; the padding surely was
                 self._forget_behind(length if code else length + 1)
@@ -227,13 +231,16 @@ class Engine:
         """The last decode's first rows, without a copy."""
         if num_rows == 0:
             return np.empty((0, self.n_vocab), np.float32)
-        address = ctypes.cast(C.llama_get_logits(self._context), ctypes.c_void_p).value
+        address = _logits_address(self._context)
         if not address:
             raise EngineError(f"{self.path.name} gave no logits.")
-        floats = (ctypes.c_float * (num_rows * self.n_vocab)).from_address(address)
-        rows: Logits = np.frombuffer(memoryview(floats), np.float32).reshape(num_rows, self.n_vocab)
-        rows.flags.writeable = False
-        return rows
+        view = self._views.get((address, num_rows))  # the buffer moves only when it grows
+        if view is None:
+            floats = (ctypes.c_float * (num_rows * self.n_vocab)).from_address(address)
+            view = np.frombuffer(memoryview(floats), np.float32).reshape(num_rows, self.n_vocab)
+            view.flags.writeable = False
+            self._views[address, num_rows] = view
+        return view
 
     def _free_context(self) -> None:
         if self._context:

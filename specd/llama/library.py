@@ -5,11 +5,12 @@ Importing this module loads the library (0.4 s), so commands import it only when
 
 import ctypes
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar, cast
 
 from specd.errors import EngineError
 
@@ -24,6 +25,7 @@ except (ImportError, OSError, RuntimeError) as error:
     ) from error
 
 C: Any = _bindings
+_Result = TypeVar("_Result")
 _MADV_DONTNEED = 4
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
 _complaints: deque[str] = deque(maxlen=8)
@@ -102,20 +104,41 @@ class Interrupt:
 # All engines compute on this one thread. The main thread stays free for signals, and two models that take
 # turns share one set of llama.cpp's worker threads: with a set each, the idle one would spin on the cores
 # that the other needs.
-_worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="llama")
+_Outcome = SimpleQueue[Any]
+_calls: SimpleQueue[tuple[Callable[[], Any], _Outcome]] = SimpleQueue()
 
 
-def compute(interrupt: Interrupt, function: Callable[..., int], *args: object) -> int:
-    """Run a long llama.cpp call on the computing thread and wait for it.
+def _work() -> None:
+    while True:
+        call, outcome = _calls.get()
+        try:
+            outcome.put((call(), None))
+        except BaseException as error:
+            outcome.put((None, error))
 
-    An exception that arrives meanwhile (KeyboardInterrupt) stops the call, then goes on.
+
+_computing_thread = threading.Thread(target=_work, name="llama", daemon=True)
+_computing_thread.start()
+
+
+def compute(interrupt: Interrupt, call: Callable[[], _Result]) -> _Result:
+    """Run something long on the computing thread and wait for it; on that thread itself, just run it.
+
+    Handing over costs 0.1 ms, so a whole generation is best handed over at once, its decodes with it. An
+    exception that arrives meanwhile in the calling thread (KeyboardInterrupt) stops the call, then goes on.
     """
-    call = _worker.submit(function, *args)
+    if threading.current_thread() is _computing_thread:
+        return call()
+    outcome = _Outcome()
     try:
-        return call.result()
+        _calls.put((call, outcome))
+        result, error = outcome.get()
     except BaseException:
-        if not call.done():
-            interrupt.set()
-            call.exception()
-            interrupt.clear()
+        interrupt.set()
+        _calls.put((int, fence := _Outcome()))  # calls are served in order: when this one is, ours is over
+        fence.get()
+        interrupt.clear()
         raise
+    if error is not None:
+        raise error
+    return cast(_Result, result)

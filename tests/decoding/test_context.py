@@ -28,6 +28,14 @@ def test_a_buffer_behaves_like_a_list(steps: list[list[int] | int]) -> None:
         assert len(buffer) == len(expected)
 
 
+def test_tokens_that_follow_are_not_kept() -> None:
+    buffer = TokenBuffer([1, 2], capacity=2)
+    assert buffer.followed_by([3, 4, 5]).tolist() == [1, 2, 3, 4, 5]
+    assert buffer.view.tolist() == [1, 2]
+    buffer.extend([6])
+    assert buffer.view.tolist() == [1, 2, 6]
+
+
 def test_a_view_cannot_be_written() -> None:
     assert not TokenBuffer([1, 2]).view.flags.writeable
     assert TokenBuffer([1, 2]).view.dtype == np.int32

@@ -5,13 +5,13 @@ from tests.fakes import as_tokens
 ROUND = Round(as_tokens([1]), "x", 0, 0, 0, 0, 0.0, 1.0, 1.0)
 
 
-def test_the_second_round_and_then_one_in_so_many_is_plain() -> None:
-    controller = FixedLength(4, plain_every=5)
+def test_the_second_round_the_sixth_and_then_one_in_so_many_is_plain() -> None:
+    controller = FixedLength(4, plain_every=8)
     budgets = []
     for _ in range(12):
         budgets.append(controller.budget(9))
         controller.observe(ROUND)
-    assert budgets == [4, 0, 4, 4, 4, 4, 0, 4, 4, 4, 4, 0]
+    assert budgets == [4, 0, 4, 4, 4, 0, 4, 4, 4, 0, 4, 4]
 
 
 def test_the_limit_is_kept() -> None:

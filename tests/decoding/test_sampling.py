@@ -40,7 +40,8 @@ def test_each_row_sees_the_context_and_the_drafted_tokens_before_it() -> None:
         seen.append(history.tolist())
         return greedy(row, history)
 
-    distributions_along(np.zeros((3, 4), np.float32), as_tokens([7, 8]), as_tokens([1, 2]), spy)
+    rows = distributions_along(np.zeros((3, 4), np.float32), as_tokens([7, 8, 1, 2]), spy)
+    assert len(list(rows)) == 3
     assert seen == [[7, 8], [7, 8, 1], [7, 8, 1, 2]]
 
 

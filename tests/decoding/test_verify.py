@@ -1,6 +1,6 @@
 """Rejection sampling keeps the target's distribution; a rule that does not fails the same test."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from specd.decoding.protocol import Draft, Verdict
 from specd.decoding.sampling import Distribution
 from specd.decoding.verify import rejection
 
-Rule = Callable[[Draft, Sequence[Distribution], np.random.Generator], Verdict]
+Rule = Callable[[Draft, Iterator[Distribution], np.random.Generator], Verdict]
 DRAWS = 20_000
 CHI_SQUARE_999 = {8: 26.12}  # degrees of freedom -> the value exceeded once in a thousand
 
@@ -19,16 +19,17 @@ def dense(probs: Sequence[float]) -> Distribution:
     return Distribution(as_tokens(range(len(probs))), np.array(probs))
 
 
-def accept_everything(draft: Draft, target_probs: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
-    return Verdict(len(draft), target_probs[-1].sample(rng))
+def accept_everything(draft: Draft, target_probs: Iterator[Distribution], rng: np.random.Generator) -> Verdict:
+    return Verdict(len(draft), list(target_probs)[-1].sample(rng))
 
 
-def redraw_from_target(draft: Draft, target_probs: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
+def redraw_from_target(draft: Draft, target_probs: Iterator[Distribution], rng: np.random.Generator) -> Verdict:
     """Forgets to subtract the draft's share from the correction."""
-    verdict = rejection(draft, target_probs, rng)
+    rows = list(target_probs)
+    verdict = rejection(draft, iter(rows), rng)
     if verdict.num_accepted == len(draft):
         return verdict
-    return Verdict(verdict.num_accepted, target_probs[verdict.num_accepted].sample(rng))
+    return Verdict(verdict.num_accepted, rows[verdict.num_accepted].sample(rng))
 
 
 def chi_square_of(rule: Rule, one_hot_draft: bool) -> float:
@@ -44,7 +45,7 @@ def chi_square_of(rule: Rule, one_hot_draft: bool) -> float:
         x2 = q2.sample(rng)
         draft = Draft("toy", as_tokens([x1, x2]), (q1, q2))
         rows = [dense(target_first), dense(target_next[x1]), dense(target_next[x2])]
-        verdict = rule(draft, rows, rng)
+        verdict = rule(draft, iter(rows), rng)
         tokens = [*[x1, x2][: verdict.num_accepted], verdict.next_token]
         if len(tokens) == 1:  # the target's own token came first: the next round draws the second
             tokens.append(dense(target_next[tokens[0]]).sample(rng))
@@ -68,5 +69,7 @@ def test_wrong_rules_fail_the_same_test(rule: Rule, one_hot_draft: bool) -> None
 def test_the_correction_comes_from_the_first_refused_row(num_right: int) -> None:
     drafted = [10, 11, 12, 13][:4]
     rows = [Distribution.one_hot(t if i < num_right else 50 + i) for i, t in enumerate([*drafted, 54])]
-    verdict = rejection(Draft.certain("toy", drafted), rows, np.random.default_rng(0))
+    asked = iter(rows)
+    verdict = rejection(Draft.certain("toy", drafted), asked, np.random.default_rng(0))
+    assert len(list(asked)) == 4 - num_right  # the rows behind the refused one cost nothing
     assert verdict == Verdict(num_right, 54 if num_right == 4 else 50 + num_right)
