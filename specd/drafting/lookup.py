@@ -35,20 +35,20 @@ class Lookup:
 
     def propose(self, context: Tokens, max_tokens: int) -> Draft:
         """As many tokens as the match is long, at most `max_tokens`."""
-        self._follow(context)
-        if max_tokens <= 0:
-            return Draft.certain(self.name, [])
-        for length in MATCH_LENGTHS:
-            if length < len(context):
-                position = self._positions.get(context[-length:].tobytes())
+        data = self._follow(context)
+        if max_tokens > 0:
+            for ngram in _ngrams(data, len(context)):
+                position = self._positions.get(ngram)
                 if position is not None:
-                    return Draft.certain(self.name, self._copy(position, min(length, max_tokens)))
+                    num_tokens = min(len(ngram) // _TOKEN_BYTES, max_tokens)
+                    return Draft.certain(self.name, self._copy(position, num_tokens))
         return Draft.certain(self.name, [])
 
     def observe(self, round_: Round) -> None:
         """Nothing to learn: `propose` sees the committed tokens in the context."""
 
-    def _follow(self, context: Tokens) -> None:
+    def _follow(self, context: Tokens) -> bytes:
+        """Bring the index to the context; the bytes of the context's tokens."""
         known = common_prefix_length(self._tokens.view, context)
         if len(self._replaced) >= max(known, 1):  # n-grams that end at or behind the end of what is common
             self._take_back(known)
@@ -59,6 +59,7 @@ class Lookup:
             ngrams = _ngrams(data, position)
             self._replaced.append([positions.get(ngram) for ngram in ngrams])
             positions.update(dict.fromkeys(ngrams, position))
+        return data
 
     def _take_back(self, known: int) -> None:
         data, positions = self._tokens.view.tobytes(), self._positions

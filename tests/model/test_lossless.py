@@ -157,22 +157,20 @@ def test_a_file_drafting_for_itself_is_always_right_in_exact_mode() -> None:
     assert total.num_accepted_tokens + statistics.num_rounds == 200
 
 
-def test_a_file_drafting_for_itself_keeps_its_acceptance_in_fast_mode(fast_pair: tuple[Engine, Engine]) -> None:
-    """The same, but for near-ties that batches of another shape round the other way: at least 0.97, and flat."""
-    halves = [DrafterCounts(), DrafterCounts()]
-    for name in ("smollm2-135m", "qwen2.5-coder-0.5b"):
-        with open_engine(name, max_rows=5) as target, open_engine(name, max_rows=1) as draft:
-            drafter = draft_model(draft)
-            for prompt in ("story", "chat"):
-                context = tokens_of(target, PROMPTS[prompt])
-                for half in halves:
-                    tokens, statistics = run(target, drafter, 4, context, 100)
-                    half.num_draft_tokens += statistics.total.num_draft_tokens
-                    half.num_accepted_tokens += statistics.total.num_accepted_tokens
-                    context = np.concatenate([context, as_tokens(tokens)])
-    for half in halves:
-        assert half.acceptance_rate is not None
-        assert half.acceptance_rate >= 0.97
+def test_a_file_drafting_for_itself_keeps_its_acceptance_in_fast_mode() -> None:
+    """The same over 200 tokens of three texts, but for near-ties that batches of another shape round otherwise."""
+    with open_engine("smollm2-135m", max_rows=5) as target, open_engine("smollm2-135m", max_rows=1) as draft:
+        halves = [DrafterCounts(), DrafterCounts()]
+        for prompt in ("story", "chat", "code edit"):
+            context = tokens_of(target, PROMPTS[prompt])
+            for half in halves:
+                tokens, statistics = run(target, draft_model(draft), 4, context, 100)
+                half.num_draft_tokens += statistics.total.num_draft_tokens
+                half.num_accepted_tokens += statistics.total.num_accepted_tokens
+                context = np.concatenate([context, as_tokens(tokens)])
+        rates = [half.num_accepted_tokens / half.num_draft_tokens for half in halves]
+    assert np.mean(rates) >= 0.97
+    assert rates[1] >= rates[0] - 0.05  # flat: a cache that slips decays
 
 
 def test_a_draft_with_a_smaller_context_yields_and_the_target_goes_on(fast_pair: tuple[Engine, Engine]) -> None:
