@@ -31,7 +31,7 @@ demo: setup  ## fetch the default pair and generate with live statistics
 
 test: lint  ## lint, types, and the whole test suite: unit tests first, then real models
 	$(BIN)/specd models pull $(TEST_MODELS)
-	$(BIN)/python -m pytest tests --ignore tests/model
+	$(BIN)/python -m pytest tests --ignore tests/model --numprocesses auto
 	$(BIN)/python -m pytest tests/model
 
 lint: $(INSTALLED_DEV)  ## ruff and mypy

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from specd.decoding.context import TokenBuffer, Tokens, as_tokens, common_prefix_length
-from specd.decoding.protocol import Draft, Engine, Round
+from specd.decoding.context import TokenBuffer, Tokens, common_prefix_length
+from specd.decoding.protocol import Draft, Round
 from specd.decoding.sampling import Logits
-from specd.errors import CannotRewind, EngineError, Interrupted
+from specd.errors import CannotRewind, EngineError
 
 
 class FakeClock:
@@ -158,20 +158,3 @@ def random_drafter(engine: FakeEngine, seed: int = 1) -> ScriptedDrafter:
 def overeager(engine: FakeEngine) -> ScriptedDrafter:
     """Right, but proposes more than it was asked for."""
     return ScriptedDrafter(lambda context, n: plain_greedy(engine, context, n + 3))
-
-
-__all__ = [
-    "CannotRewind",
-    "Engine",
-    "FakeClock",
-    "FakeEngine",
-    "Interrupted",
-    "ScriptedDrafter",
-    "as_tokens",
-    "half_right",
-    "oracle",
-    "overeager",
-    "plain_greedy",
-    "random_drafter",
-    "wrong",
-]

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from specd.cli.options import Method
+from specd.cli.settings import Settings
 from specd.decoding.protocol import Drafter
-from specd.decoding.sampling import ToDistribution
+from specd.decoding.randomness import Randomness
+from specd.decoding.sampling import sampler
+from specd.decoding.verify import RULES
 from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
@@ -31,21 +32,14 @@ NO_DRAFT = "none"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to load and how: options and models.toml's defaults, resolved.
-
-    draft:      None: there is none to load
-    ctx:        None: as large as the prompt needs
-    threads:    None: the cores this process may use
-    """
+    """What to load and how. draft: None when there is none to load."""
 
     target: Model
     draft: Model | None
-    method: Method
-    draft_max: int
-    ctx: int | None
-    threads: int | None
+    settings: Settings
     exact: bool
     strict: bool
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +67,13 @@ def choose_draft(registry: Registry, target: str | None, draft: str | None, meth
 
 def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interrupt) -> Engine:
     """Fetch and load the target; it has no context yet."""
-    return _load(plan.target, plan, plan.draft_max + 1, store, progress, interrupt)
+    return _load(plan.target, plan, plan.settings.draft_max + 1, store, progress, interrupt)
 
 
-def allocate(target: Engine, plan: Plan, num_prompt: int, max_tokens: int) -> None:
+def allocate(target: Engine, plan: Plan, num_prompt: int) -> None:
     """Give the target a context: --ctx, or enough for prompt and answer. Raises PromptTooLong."""
-    trained = target.trained_context
-    n_ctx = plan.ctx or min(max(DEFAULT_CTX, num_prompt + max_tokens), max(trained, 1))
+    trained, max_tokens = target.trained_context, plan.settings.max_tokens
+    n_ctx = plan.settings.ctx or min(max(DEFAULT_CTX, num_prompt + max_tokens), max(trained, 1))
     if num_prompt > n_ctx:
         hint = f" This model takes up to {trained}: --ctx {num_prompt + max_tokens}." if num_prompt < trained else ""
         raise PromptTooLong(
@@ -122,16 +116,17 @@ def load_draft(
     return LoadedDraft(engine, pairing.num_shared)
 
 
-def build_drafter(
-    target: Engine, plan: Plan, draft: LoadedDraft, to_distribution: ToDistribution, rng: np.random.Generator
-) -> Drafter:
+def build_drafter(target: Engine, plan: Plan, draft: LoadedDraft, randomness: Randomness) -> Drafter:
     """What the method may use and what is there, the cheap ones first."""
     reasons = _reasons(target, plan, draft)
     drafters: list[Drafter] = []
-    if "lookup" not in reasons and (plan.method.uses_lookup or draft.engine is None):
+    if "lookup" not in reasons and (plan.settings.method.uses_lookup or draft.engine is None):
         drafters.append(Lookup())
     if draft.engine is not None:
-        drafters.append(DraftModel(draft.engine, to_distribution, num_shared=draft.num_shared, rng=rng))
+        to_distribution, draw = sampler(plan.settings.draft_sampling), RULES[plan.settings.verify].draw
+        drafters.append(
+            DraftModel(draft.engine, to_distribution, draw, num_shared=draft.num_shared, randomness=randomness)
+        )
     if reasons or not drafters:
         drafters.append(NoDrafter(reasons))
     return drafters[0] if len(drafters) == 1 else FirstWith(drafters)
@@ -139,15 +134,15 @@ def build_drafter(
 
 def _reasons(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str]:
     """By drafter, why it is not used although it could be."""
-    if plan.method is Method.OFF:
+    if plan.settings.method is Method.OFF:
         return {"lookup": "turned off (--method off)"}
-    if plan.draft_max == 0:
+    if plan.settings.draft_max == 0:
         return {"lookup": "turned off (--draft-max 0)"}
     if not target.can_rewind:
         return {"lookup": f"the memory of {plan.target.name} cannot go back, so nothing can be drafted"}
     if draft.reason is not None:
         return {"draft": draft.reason}
-    if plan.method.uses_model and draft.engine is None:
+    if plan.settings.method.uses_model and draft.engine is None:
         return {"draft": f"no draft model was named or is known for {plan.target.name}"}
     return {}
 
@@ -162,7 +157,7 @@ def _load(model: Model, plan: Plan, max_rows: int, store: Store, progress: Progr
     is_target = model is plan.target
     return Engine(
         path,
-        threads=plan.threads or usable_cores(),
+        threads=plan.settings.threads or usable_cores(),
         max_rows=max_rows,
         exact=plan.exact and is_target,
         interrupt=interrupt,

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import gc
 import json
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from specd.chat.templates import Message, chat_tokens, raw_tokens
 from specd.cli import options
 from specd.cli.building import Plan, allocate, build_drafter, choose_draft, load_draft, load_target
-from specd.cli.options import Method
 from specd.cli.prompt import clean, read_prompt
+from specd.cli.settings import Settings, parse_biases
 from specd.decoding.context import Tokens
 from specd.decoding.controller import FixedLength
 from specd.decoding.loop import generate
-from specd.decoding.sampling import greedy
+from specd.decoding.randomness import Randomness
+from specd.decoding.sampling import sampler
 from specd.decoding.statistics import Statistics
+from specd.decoding.verify import RULES
 from specd.errors import Interrupted, UsageError
-from specd.models.registry import Model, load_registry
+from specd.models.registry import load_registry
 from specd.models.store import Store
 from specd.terminal.answer import stream_answer
 from specd.terminal.console import uses_color, warn
@@ -52,27 +53,6 @@ class Format(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Options that a model's entry in models.toml may have defaults for."""
-
-    method: Method = Method.AUTO
-    draft_max: int = options.DEFAULT_DRAFT_MAX
-    max_tokens: int = options.DEFAULT_MAX_TOKENS
-    ctx: int | None = None
-    threads: int | None = None
-    system: str | None = None
-
-    @classmethod
-    def of(cls, model: Model, given: dict[str, Any]) -> Settings:
-        """What was given over the model's defaults over the built-in ones."""
-        values = dict(model.defaults) | {name: value for name, value in given.items() if value is not None}
-        try:
-            return cls(**values | ({"method": Method(values["method"])} if "method" in values else {}))
-        except ValueError as error:
-            raise UsageError(f"models.toml, defaults of {model.name}: {error}.") from error
-
-
 def command(
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", help="The prompt.", show_default="piped input")
@@ -91,8 +71,20 @@ def command(
     model: options.ModelOption = None,
     draft: options.DraftOption = None,
     models: options.ModelsFileOption = None,
+    temperature: options.TemperatureOption = None,
+    top_k: options.TopKOption = None,
+    top_p: options.TopPOption = None,
+    min_p: options.MinPOption = None,
+    repeat_penalty: options.RepeatPenaltyOption = None,
+    presence_penalty: options.PresencePenaltyOption = None,
+    frequency_penalty: options.FrequencyPenaltyOption = None,
+    penalty_window: options.PenaltyWindowOption = None,
+    logit_bias: options.LogitBiasOption = None,
+    seed: options.SeedOption = None,
     method: options.MethodOption = None,
     draft_max: options.DraftMaxOption = None,
+    verify: options.VerifyOption = None,
+    draft_temperature: options.DraftTemperatureOption = None,
     exact: options.ExactOption = False,
     strict: options.StrictOption = False,
     ctx: options.CtxOption = None,
@@ -104,34 +96,50 @@ def command(
     """
     registry = load_registry(models)
     target = registry.target(model)
-    given = {"ctx": ctx, "threads": threads, "method": method, "draft_max": draft_max}
-    settings = Settings.of(target, given | {"max_tokens": max_tokens, "system": system})
+    given = {
+        "ctx": ctx,
+        "threads": threads,
+        "method": method,
+        "draft_max": draft_max,
+        "max_tokens": max_tokens,
+        "system": system,
+        "verify": verify,
+        "draft_temperature": draft_temperature,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repeat_penalty": repeat_penalty,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+        "penalty_window": penalty_window,
+        "logit_bias": parse_biases(logit_bias),
+    }
+    settings = Settings.of(target, given)
     if exact and settings.draft_max > _EXACT_DRAFT_MAX:
         raise UsageError(f"--exact drafts at most {_EXACT_DRAFT_MAX} tokens, not --draft-max {settings.draft_max}.")
     plan = Plan(
         target=target,
         draft=choose_draft(registry, model, draft, settings.method),
-        method=settings.method,
-        draft_max=settings.draft_max,
-        ctx=settings.ctx,
-        threads=settings.threads,
+        settings=settings,
         exact=exact,
         strict=strict,
+        seed=seed if seed is not None else secrets.randbits(32),
     )
     text = read_prompt(prompt, file or [], use_stdin=not no_stdin, warn=warn)
     messages = [Message("user", text)]
     if settings.system:
         messages.insert(0, Message("system", clean(settings.system, "--system", warn)))
-    return _run(plan, messages, raw=raw, max_tokens=settings.max_tokens, format_=format_, stats=stats)
+    return _run(plan, messages, raw=raw, format_=format_, stats=stats)
 
 
-def _run(plan: Plan, messages: list[Message], *, raw: bool, max_tokens: int, format_: Format, stats: bool) -> int:
+def _run(plan: Plan, messages: list[Message], *, raw: bool, format_: Format, stats: bool) -> int:
     from specd.llama.devices import has_gpu
     from specd.llama.library import Interrupt, compute
     from specd.llama.vocab import TextDecoder
 
     store, progress, interrupt = Store(), TransferProgress(sys.stderr), Interrupt()
-    rng = np.random.default_rng()
+    settings, randomness = plan.settings, Randomness(plan.seed)
     output = Output(sys.stdout)
     status = StatusLine(sys.stderr, output, time.monotonic, color=uses_color(sys.stderr))
     with ExitStack() as loaded:
@@ -139,28 +147,29 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, max_tokens: int, for
         if plan.exact and has_gpu():
             warn("--exact is proven for CPUs only; with this machine's GPU, outputs may still part at near-ties.")
         prompt = _prompt_tokens(target, messages, raw, plan.target.name)
-        allocate(target, plan, len(prompt), max_tokens)
+        allocate(target, plan, len(prompt))
         draft = load_draft(target, plan, store, progress, interrupt, warn)
         if draft.engine is not None:
             loaded.callback(draft.engine.close)
-        drafter = build_drafter(target, plan, draft, greedy, rng)
+        drafter = build_drafter(target, plan, draft, randomness)
         statistics = Statistics(time.perf_counter)
         events = generate(
             target,
             drafter,
-            FixedLength(plan.draft_max),
+            FixedLength(settings.draft_max),
             prompt,
-            greedy,
-            max_tokens=max_tokens,
+            sampler(settings.sampling),
+            RULES[settings.verify].verify,
+            max_tokens=settings.max_tokens,
             is_end=target.vocabulary.is_end,
-            rng=rng,
+            randomness=randomness,
             clock=time.perf_counter,
         )
         gc.freeze()  # what is there now stays: looking through it again and again costs more than a round's work
         with _stopping(interrupt):
             decoder, show_text = TextDecoder(target.vocabulary), format_ is Format.TEXT
             answer = partial(stream_answer, events, statistics, decoder, status)
-            text = compute(interrupt, partial(answer, max_tokens=max_tokens, show_text=show_text))
+            text = compute(interrupt, partial(answer, max_tokens=settings.max_tokens, show_text=show_text))
     if format_ is Format.JSON:
         result = {
             "text": text,
@@ -169,7 +178,7 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, max_tokens: int, for
             "draft": plan.draft.name if plan.draft is not None and draft.engine is not None else None,
             "prompt_tokens": statistics.num_prompt_tokens,
             "completion_tokens": statistics.num_completion_tokens,
-            "stats": statistics.as_dict(drafter.notices),
+            "stats": statistics.as_dict(drafter.notices) | {"verify": settings.verify, "seed": plan.seed},
         }
         output.write(json.dumps(result, ensure_ascii=False))
     output.finish()

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from specd.decoding.verify import RuleName
+
 DEFAULT_DRAFT_MAX = 3  # a target pass over 4 rows: the first knee of CPU kernels
 DEFAULT_MAX_TOKENS = 1024
 
@@ -30,7 +32,7 @@ class Method(StrEnum):
         return self in (Method.AUTO, Method.DRAFT, Method.HYBRID)
 
 
-_MODELS, _SPECULATION, _MACHINE = "Models", "Speculation", "Machine"
+_MODELS, _SPECULATION, _SAMPLING, _MACHINE = "Models", "Speculation", "Sampling", "Machine"
 
 ModelOption = Annotated[
     str | None,
@@ -86,6 +88,110 @@ ExactOption = Annotated[
 StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Fail where a draft cannot be used as asked.", rich_help_panel=_SPECULATION),
+]
+VerifyOption = Annotated[
+    RuleName | None,
+    typer.Option(
+        "--verify",
+        help="Rule that accepts drafted tokens; all are lossless.",
+        rich_help_panel=_SPECULATION,
+        show_default="block",
+    ),
+]
+DraftTemperatureOption = Annotated[
+    float | None,
+    typer.Option(
+        "--draft-temperature",
+        help="The draft model's own temperature.",
+        rich_help_panel=_SPECULATION,
+        show_default="--temperature",
+    ),
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature", "-t", help="0 is greedy; higher is more varied.", rich_help_panel=_SAMPLING, show_default="0"
+    ),
+]
+TopKOption = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k",
+        metavar="K",
+        help="Keep the K most likely tokens; 0 keeps all.",
+        rich_help_panel=_SAMPLING,
+        show_default="40",
+    ),
+]
+TopPOption = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        metavar="P",
+        help="Keep the fewest tokens that sum to P.",
+        rich_help_panel=_SAMPLING,
+        show_default="0.95",
+    ),
+]
+MinPOption = Annotated[
+    float | None,
+    typer.Option(
+        "--min-p",
+        metavar="P",
+        help="Keep tokens at least P times as likely as the likeliest.",
+        rich_help_panel=_SAMPLING,
+        show_default="0.05",
+    ),
+]
+RepeatPenaltyOption = Annotated[
+    float | None,
+    typer.Option(
+        "--repeat-penalty",
+        help="Above 1: tokens seen lately are less likely.",
+        rich_help_panel=_SAMPLING,
+        show_default="1",
+    ),
+]
+PresencePenaltyOption = Annotated[
+    float | None,
+    typer.Option(
+        "--presence-penalty", help="Off the logits of tokens seen lately.", rich_help_panel=_SAMPLING, show_default="0"
+    ),
+]
+FrequencyPenaltyOption = Annotated[
+    float | None,
+    typer.Option(
+        "--frequency-penalty",
+        help="The same, times how often.",
+        rich_help_panel=_SAMPLING,
+        show_default="0",
+    ),
+]
+PenaltyWindowOption = Annotated[
+    int | None,
+    typer.Option(
+        "--penalty-window",
+        metavar="TOKENS",
+        help="Tokens that count as lately; -1 all.",
+        rich_help_panel=_SAMPLING,
+        show_default="64",
+    ),
+]
+LogitBiasOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logit-bias",
+        metavar="ID=BIAS",
+        help="Added to the logit of a token. Repeatable.",
+        rich_help_panel=_SAMPLING,
+        show_default="none",
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", min=0, max=2**63 - 1, help="Makes a run repeatable.", rich_help_panel=_SAMPLING, show_default="random"
+    ),
 ]
 CtxOption = Annotated[
     int | None,

@@ -15,8 +15,9 @@ from specd.decoding.protocol import (
     Prefilled,
     Round,
 )
+from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import ToDistribution, distributions_along
-from specd.decoding.verify import rejection
+from specd.decoding.verify import Verify
 from specd.errors import Interrupted
 
 
@@ -26,10 +27,11 @@ def generate(
     controller: Controller,
     prompt: Sequence[int] | Tokens,
     to_distribution: ToDistribution,
+    verify: Verify,
     *,
     max_tokens: int,
     is_end: Callable[[int], bool],
-    rng: np.random.Generator,
+    randomness: Randomness,
     clock: Callable[[], float],
 ) -> Iterator[Event]:
     """Decode up to `max_tokens` tokens after `prompt` (at least one token, at most `target.n_ctx`).
@@ -56,7 +58,7 @@ def generate(
             logits = target.advance(np.concatenate([context.view[-1:], draft.tokens]))  # [num_draft + 1, n_vocab]
             scored = clock()
             target_probs = distributions_along(logits, context.followed_by(draft.tokens), to_distribution)
-            verdict = rejection(draft, target_probs, rng)
+            verdict = verify(draft, target_probs, len(context), randomness)
             candidates = [*draft.tokens[: verdict.num_accepted].tolist(), verdict.next_token]
             tokens, ended = up_to_end(candidates, is_end)
             num_accepted = min(verdict.num_accepted, len(tokens))

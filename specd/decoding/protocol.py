@@ -7,7 +7,8 @@ from typing import Literal, Protocol
 import numpy as np
 
 from specd.decoding.context import Tokens
-from specd.decoding.sampling import Distribution, Logits
+from specd.decoding.distribution import Distribution
+from specd.decoding.sampling import Logits
 
 FinishReason = Literal["stop", "length", "interrupted"]
 

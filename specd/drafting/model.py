@@ -6,8 +6,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from specd.decoding.context import Tokens, as_tokens
+from specd.decoding.distribution import Distribution
 from specd.decoding.protocol import Draft, Engine, Round
-from specd.decoding.sampling import Distribution, ToDistribution
+from specd.decoding.randomness import Randomness
+from specd.decoding.sampling import ToDistribution
+from specd.decoding.verify import Draw
 from specd.errors import EngineError
 
 
@@ -18,18 +21,27 @@ class DraftModel:
     one takes in whatever was committed since. When the context does not fit, or holds ids that the draft does
     not know, it proposes nothing and says why; the target goes on.
 
-    num_shared:  ids below this mean the same in both models; no other is read or proposed
+    to_distribution:  the draft's own sampling; may differ from the target's
+    draw:             how tokens are drawn from it: goes with the rule that verifies them
+    num_shared:       ids below this mean the same in both models; no other is read or proposed
     """
 
     name = "draft"
 
     def __init__(
-        self, engine: Engine, to_distribution: ToDistribution, *, num_shared: int, rng: np.random.Generator
+        self,
+        engine: Engine,
+        to_distribution: ToDistribution,
+        draw: Draw,
+        *,
+        num_shared: int,
+        randomness: Randomness,
     ) -> None:
         self._engine = engine
         self._to_distribution = to_distribution
         self._num_shared = num_shared
-        self._rng = rng
+        self._draw = draw
+        self._randomness = randomness
         self._failed = False
         self._notice: str | None = None
 
@@ -55,8 +67,10 @@ class DraftModel:
                     if i:
                         logits = self._engine.advance(as_tokens(tokens[-1:]))
                     history = np.concatenate([context, as_tokens(tokens)])
-                    probs.append(self._to_distribution(logits[-1, : self._num_shared], history))
-                    tokens.append(probs[-1].sample(self._rng))
+                    q = self._to_distribution(logits[-1, : self._num_shared], history)
+                    token, q = self._draw(q, len(history), self._randomness)
+                    tokens.append(token)
+                    probs.append(q)
         return Draft(self.name, as_tokens(tokens), tuple(probs))
 
     def observe(self, round_: Round) -> None:

@@ -25,7 +25,18 @@ _FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "member": str,
     "defaults": dict,
 }
-_DEFAULTS: Mapping[str, type] = {
+_NUMBER = (int, float)
+_DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
+    "temperature": _NUMBER,
+    "top_k": int,
+    "top_p": _NUMBER,
+    "min_p": _NUMBER,
+    "repeat_penalty": _NUMBER,
+    "presence_penalty": _NUMBER,
+    "frequency_penalty": _NUMBER,
+    "penalty_window": int,
+    "draft_temperature": _NUMBER,
+    "verify": str,
     "ctx": int,
     "threads": int,
     "max_tokens": int,
@@ -33,6 +44,7 @@ _DEFAULTS: Mapping[str, type] = {
     "system": str,
     "method": str,
 }
+_AT_LEAST = {"ctx": 1, "threads": 1, "max_tokens": 1, "draft_max": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +186,7 @@ def _check_values(entry: dict[str, Any], where: str) -> None:
     if any(ord(character) < 32 for character in path):
         raise UsageError(f"{where}: path {path!r} has control characters. Write backslashes in 'single quotes'.")
     for key, value in entry.get("defaults", {}).items():
-        if isinstance(value, int) and value < (0 if key == "draft_max" else 1):
+        if key in _AT_LEAST and value < _AT_LEAST[key]:
             raise UsageError(f"{where}.defaults: {key} is {value}, which is too small.")
 
 

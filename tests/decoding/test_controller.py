@@ -1,6 +1,6 @@
+from specd.decoding.context import as_tokens
 from specd.decoding.controller import FixedLength
 from specd.decoding.protocol import Round
-from tests.fakes import as_tokens
 
 ROUND = Round(as_tokens([1]), "x", 0, 0, 0, 0, 0.0, 1.0, 1.0)
 

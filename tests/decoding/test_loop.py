@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from itertools import islice
 
-import numpy as np
 import pytest
 
 from specd.decoding.controller import FixedLength
 from specd.decoding.loop import generate, up_to_end
 from specd.decoding.protocol import Drafter, Event, Finished, Prefilled, Round
+from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import greedy
+from specd.decoding.verify import RULES, RuleName, draw_independently, rejection
 from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
@@ -28,10 +29,14 @@ from tests.fakes import (
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
+def drafting_with(engine: FakeEngine, num_shared: int = 50) -> DraftModel:
+    return DraftModel(engine, greedy, draw_independently, num_shared=num_shared, randomness=Randomness(0))
+
+
 def draft_model(seed: int, n_vocab: int = 50) -> Callable[[FakeEngine], Drafter]:
     def build(target: FakeEngine) -> Drafter:
         engine = FakeEngine(n_vocab, seed=seed)
-        return DraftModel(engine, greedy, num_shared=min(n_vocab, target.n_vocab), rng=np.random.default_rng(0))
+        return drafting_with(engine, min(n_vocab, target.n_vocab))
 
     return build
 
@@ -61,6 +66,7 @@ def run(
     max_tokens: int = 60,
     prompt: list[int] = PROMPT,
     is_end: Callable[[int], bool] = lambda _: False,
+    rule: RuleName = RuleName.BLOCK,
 ) -> list[Event]:
     clock = FakeClock()
     events = generate(
@@ -69,9 +75,10 @@ def run(
         FixedLength(k, plain_every=1000),
         prompt,
         greedy,
+        RULES[rule].verify,
         max_tokens=max_tokens,
         is_end=is_end,
-        rng=np.random.default_rng(0),
+        randomness=Randomness(0),
         clock=clock,
     )
     return list(events)
@@ -87,9 +94,12 @@ def tokens(events: list[Event]) -> list[int]:
 
 @every_drafter
 @every_length
-def test_greedy_output_is_that_of_plain_decoding(build: Callable[[FakeEngine], Drafter], k: int) -> None:
+@pytest.mark.parametrize("rule", RuleName)
+def test_greedy_output_is_that_of_plain_decoding(
+    build: Callable[[FakeEngine], Drafter], k: int, rule: RuleName
+) -> None:
     target = FakeEngine()
-    assert tokens(run(target, build(target), k)) == plain_greedy(target, PROMPT, 60)
+    assert tokens(run(target, build(target), k, rule=rule)) == plain_greedy(target, PROMPT, 60)
 
 
 @every_drafter
@@ -103,9 +113,10 @@ def test_the_cache_holds_all_but_the_pending_token(build: Callable[[FakeEngine],
         FixedLength(k),
         PROMPT,
         greedy,
+        rejection,
         max_tokens=40,
         is_end=lambda _: False,
-        rng=np.random.default_rng(0),
+        randomness=Randomness(0),
         clock=FakeClock(),
     )
     for event in events:
@@ -185,8 +196,8 @@ def test_a_pass_never_asks_for_more_rows_than_the_engine_has(
 def test_a_dropped_generator_leaves_engines_that_go_on(build: Callable[[FakeEngine], Drafter], num_events: int) -> None:
     target = FakeEngine()
     drafter = build(target)
-    arguments = (target, drafter, FixedLength(3), PROMPT, greedy)
-    options = {"max_tokens": 40, "is_end": lambda _: False, "rng": np.random.default_rng(0), "clock": FakeClock()}
+    arguments = (target, drafter, FixedLength(3), PROMPT, greedy, rejection)
+    options = {"max_tokens": 40, "is_end": lambda _: False, "randomness": Randomness(0), "clock": FakeClock()}
     events = generate(*arguments, **options)  # type: ignore[arg-type]
     said = tokens(list(islice(events, num_events)))
     events.close()
@@ -226,7 +237,7 @@ def test_an_interrupt_keeps_what_was_said(decode: int) -> None:
 
 def test_an_interrupt_in_the_draft_model_stops_too() -> None:
     target, draft = FakeEngine(), FakeEngine(fails_at={5: Interrupted("stopped")})
-    drafter = DraftModel(draft, greedy, num_shared=50, rng=np.random.default_rng(0))
+    drafter = drafting_with(draft)
     assert run(target, drafter, 3)[-1] == Finished("interrupted")
 
 
@@ -234,7 +245,7 @@ def test_seconds_are_those_of_the_clock() -> None:
     clock = FakeClock()
     target = FakeEngine(clock=clock, seconds_per_batch=(1.0, 1.5, 2.0, 2.25))
     draft = FakeEngine(clock=clock, seconds_per_batch=(0.25, 0.25))
-    drafter = DraftModel(draft, greedy, num_shared=50, rng=np.random.default_rng(0))
+    drafter = drafting_with(draft)
     events = list(
         generate(
             target,
@@ -242,9 +253,10 @@ def test_seconds_are_those_of_the_clock() -> None:
             FixedLength(3),
             PROMPT,
             greedy,
+            rejection,
             max_tokens=9,
             is_end=lambda _: False,
-            rng=np.random.default_rng(0),
+            randomness=Randomness(0),
             clock=clock,
         )
     )

@@ -1,8 +1,9 @@
 import pytest
 
+from specd.decoding.context import as_tokens
 from specd.decoding.protocol import Finished, Prefilled, Round
 from specd.decoding.statistics import Statistics
-from tests.fakes import FakeClock, as_tokens
+from tests.fakes import FakeClock
 
 
 def round_of(tokens: int, source: str, drafted: int, accepted: int, discarded: int = 0, seconds: float = 1.0) -> Round:

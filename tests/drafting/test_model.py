@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 
 from specd.decoding.context import as_tokens
-from specd.decoding.sampling import greedy
+from specd.decoding.distribution import Distribution
+from specd.decoding.randomness import Randomness
+from specd.decoding.sampling import SamplingParams, greedy, sampler
+from specd.decoding.verify import RULES, RuleName, draw_independently
 from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
@@ -13,7 +16,7 @@ CONTEXT = [3, 1, 4, 1, 5]
 
 
 def drafter(engine: FakeEngine, num_shared: int = 50) -> DraftModel:
-    return DraftModel(engine, greedy, num_shared=num_shared, rng=np.random.default_rng(0))
+    return DraftModel(engine, greedy, draw_independently, num_shared=num_shared, randomness=Randomness(0))
 
 
 def propose(model: DraftModel, context: list[int], n: int) -> list[int]:
@@ -100,3 +103,31 @@ def test_the_first_drafter_with_something_to_say_is_taken() -> None:
     assert both.propose(as_tokens([1, 2, 3, 4, 1, 2, 3]), 3).source == "lookup"
     assert both.propose(as_tokens(CONTEXT), 0).source == "none"
     assert both.notices == {"x": "not there"}
+
+
+@pytest.mark.parametrize("name", RuleName)
+def test_the_reported_distribution_is_the_one_sampled_from(name: RuleName) -> None:
+    """At the draft's own temperature, not the raw one of its logits."""
+    engine = FakeEngine()
+    own = sampler(SamplingParams(temperature=0.5, top_k=5))
+    model = DraftModel(engine, own, RULES[name].draw, num_shared=50, randomness=Randomness(1))
+    draft = model.propose(as_tokens(CONTEXT), 4)
+    context = list(CONTEXT)
+    for token, q in zip(draft.tokens.tolist(), draft.probs, strict=True):
+        expected = own(engine.row_after(context), as_tokens(context))
+        if name is RuleName.MATCH:
+            expected = Distribution.one_hot(expected.most_likely())
+        assert q.tokens.tolist() == expected.tokens.tolist()
+        assert q.probs == pytest.approx(expected.probs)
+        assert q.prob(token) > 0
+        context.append(token)
+
+
+def test_drafts_for_coupling_are_drawn_with_the_noise_of_their_place() -> None:
+    engine, noise = FakeEngine(), Randomness(4)
+    own = sampler(SamplingParams(temperature=2.0, top_k=0, top_p=1, min_p=0))
+    model = DraftModel(engine, own, RULES[RuleName.COUPLED].draw, num_shared=50, randomness=Randomness(4))
+    context = list(CONTEXT)
+    for token in propose(model, CONTEXT, 6):
+        assert token == noise.coupled(own(engine.row_after(context), as_tokens(context)), len(context))
+        context.append(token)

@@ -21,8 +21,10 @@ import numpy as np
 
 from specd.decoding.controller import FixedLength
 from specd.decoding.loop import generate
-from specd.decoding.sampling import greedy
+from specd.decoding.randomness import Randomness
+from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import Statistics
+from specd.decoding.verify import RULES, RuleName
 from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.llama import library
@@ -86,10 +88,11 @@ def python_share(target: Engine) -> None:
         Lookup(),
         FixedLength(NUM_DRAFT),
         tokens_of(target, PROMPTS["long document"]),
-        greedy,
+        sampler(SamplingParams()),
+        RULES[RuleName.BLOCK].verify,
         max_tokens=NUM_TOKENS,
         is_end=target.vocabulary.is_end,
-        rng=np.random.default_rng(0),
+        randomness=Randomness(0),
         clock=time.perf_counter,
     )
     with open(os.devnull, "w") as pipe, watch.watching():

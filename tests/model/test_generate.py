@@ -87,6 +87,40 @@ def test_text_is_the_same_with_and_without_speculation_in_exact_mode() -> None:
     assert specd(*arguments)[1].rstrip("\n") == plain["text"].rstrip("\n")
 
 
+def test_a_seed_makes_a_run_repeatable() -> None:
+    arguments = ("-p", "Write a story.", "-n", "40", "-t", "1.2", "--method", "lookup")
+    first = as_json(*arguments, "--seed", "3")
+    assert first["stats"]["seed"] == 3
+    assert as_json(*arguments, "--seed", "3")["text"] == first["text"]
+    assert as_json(*arguments, "--seed", "4")["text"] != first["text"]
+    unseeded = as_json(*arguments)
+    assert as_json(*arguments, "--seed", str(unseeded["stats"]["seed"]))["text"] == unseeded["text"]
+
+
+def test_coupled_text_depends_on_seed_and_target_only() -> None:
+    arguments = ("-p", "Write a story.", "-n", "50", "-t", "0.9", "--seed", "5", "--verify", "coupled", "--exact")
+    plain = as_json(*arguments, "--method", "off")
+    drafts = ["--method", "draft", "--draft", str(path_of(MODEL)), "--draft-temperature", "0.5"]
+    for extra in (["--method", "lookup"], drafts, [*drafts, "--draft-max", "6"]):
+        result = as_json(*arguments, *extra)
+        assert result["text"] == plain["text"]
+        assert result["stats"]["verify"] == "coupled"
+
+
+def test_a_bias_reaches_the_model() -> None:
+    arguments = ("-p", CAPITAL, "--raw", "-n", "1")
+    tokens = smollm2_tokens(" Paris")
+    assert "Paris" in as_json(*arguments)["text"]
+    assert "Paris" not in as_json(*arguments, "--logit-bias", f"{tokens[0]}=-inf")["text"]
+
+
+def smollm2_tokens(text: str) -> list[int]:
+    from tests.model.conftest import open_engine
+
+    with open_engine(MODEL, n_ctx=256) as engine:
+        return engine.vocabulary.tokenize(text, add_special=False, parse_special=False).tolist()
+
+
 def test_a_prompt_from_a_pipe_and_a_document_behind_it() -> None:
     code, out, _ = specd("-n", "10", "--raw", stdin=CAPITAL.encode())
     assert (code, "Paris" in out) == (0, True)
@@ -145,6 +179,13 @@ def test_the_context_grows_with_the_prompt_and_ends_with_length() -> None:
         (["--exact", "--draft-max", "7"], 2, "at most 6"),
         (["--models", "/nowhere.toml"], 2, "no file /nowhere.toml"),
         (["--file", "/nowhere.txt"], 2, "cannot be read"),
+        (["--temperature", "-0.5"], 2, "temperature is -0.5; it must be 0 or more"),
+        (["--top-p", "0"], 2, "top_p is 0.0; it must be above 0 and at most 1"),
+        (["--top-p", "nan"], 2, "above 0 and at most 1"),
+        (["--draft-temperature", "-1"], 2, "0 or more"),
+        (["--logit-bias", "five"], 2, "give a token id and a number"),
+        (["--verify", "hope"], 2, "hope"),
+        (["--seed", "-1"], 2, "--seed"),
     ],
 )
 def test_mistakes_are_one_clear_line(arguments: list[str], code: int, words: str) -> None:

@@ -12,16 +12,20 @@ from specd.decoding.context import Tokens, as_tokens
 from specd.decoding.controller import FixedLength
 from specd.decoding.loop import generate
 from specd.decoding.protocol import Drafter, Round
-from specd.decoding.sampling import greedy
+from specd.decoding.randomness import Randomness
+from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import DrafterCounts, Statistics
+from specd.decoding.verify import RULES, RuleName
 from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from specd.llama.engine import Engine
+from tests.fakes import ScriptedDrafter
 from tests.model.conftest import open_engine
 
 NUM_TOKENS = 128
 NEAR_TIE = 1.0  # logits
+GREEDY = SamplingParams()
 
 CODE = """
 class Inventory:
@@ -57,9 +61,18 @@ def tokens_of(engine: Engine, prompt: str) -> Tokens:
 
 
 def run(
-    target: Engine, drafter: Drafter, k: int, prompt: Tokens, max_tokens: int = NUM_TOKENS, stop: bool = False
+    target: Engine,
+    drafter: Drafter,
+    k: int,
+    prompt: Tokens,
+    max_tokens: int = NUM_TOKENS,
+    *,
+    stop: bool = False,
+    params: SamplingParams = GREEDY,
+    rule: RuleName = RuleName.BLOCK,
+    randomness: Randomness | None = None,
 ) -> tuple[list[int], Statistics]:
-    """Greedy tokens and what it took; end tokens do not stop it unless `stop`."""
+    """The tokens and what it took; end tokens do not stop it unless `stop`."""
     statistics = Statistics(time.perf_counter)
     tokens: list[int] = []
     is_end: Callable[[int], bool] = target.vocabulary.is_end if stop else lambda _: False
@@ -68,10 +81,11 @@ def run(
         drafter,
         FixedLength(k),
         prompt,
-        greedy,
+        sampler(params),
+        RULES[rule].verify,
         max_tokens=max_tokens,
         is_end=is_end,
-        rng=np.random.default_rng(0),
+        randomness=randomness or Randomness(0),
         clock=time.perf_counter,
     ):
         statistics.add(event)
@@ -80,8 +94,15 @@ def run(
     return tokens, statistics
 
 
-def draft_model(engine: Engine) -> DraftModel:
-    return DraftModel(engine, greedy, num_shared=engine.n_vocab, rng=np.random.default_rng(0))
+def draft_model(
+    engine: Engine,
+    params: SamplingParams = GREEDY,
+    rule: RuleName = RuleName.BLOCK,
+    randomness: Randomness | None = None,
+) -> DraftModel:
+    """For sampling, give it the randomness of the run: two with the same seed would not be independent."""
+    draw, chance = RULES[rule].draw, randomness or Randomness(0)
+    return DraftModel(engine, sampler(params), draw, num_shared=engine.n_vocab, randomness=chance)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +129,26 @@ def test_exact_mode_gives_the_ids_of_plain_decoding(exact_pair: tuple[Engine, En
         assert tokens == plain, f"{method} parted at token {first_difference(tokens, plain)}"
         assert statistics.longest_draft <= k
         assert statistics.total.num_draft_tokens > 0 or method == "lookup"
+
+
+def test_coupled_sampling_gives_the_same_ids_whoever_drafts(exact_pair: tuple[Engine, Engine]) -> None:
+    """At temperature 0.8 in exact mode: the text depends on seed and target only."""
+    target, draft = exact_pair
+    prompt = tokens_of(target, PROMPTS["story"])
+    params, rule = SamplingParams(temperature=0.8), RuleName.COUPLED
+    for seed in (1, 2):
+        noise = Randomness(seed)
+        plain, _ = run(target, NoDrafter({}), 0, prompt, params=params, rule=rule, randomness=noise)
+        rng = np.random.default_rng(seed)
+        guess = ScriptedDrafter(lambda context, n, rng=rng: rng.choice(context, n).tolist())  # type: ignore[misc]
+        drafters: list[Drafter] = [Lookup(), draft_model(draft, params, rule, noise), guess]
+        for drafter in drafters:
+            tokens, statistics = run(target, drafter, 4, prompt, params=params, rule=rule, randomness=noise)
+            assert tokens == plain, f"{drafter.name} parted at token {first_difference(tokens, plain)}"
+            assert statistics.total.num_draft_tokens > 0
+        other_noise = Randomness(seed + 10)
+        other, _ = run(target, NoDrafter({}), 0, prompt, 32, params=params, rule=rule, randomness=other_noise)
+        assert other != plain[:32]
 
 
 def first_difference(a: list[int], b: list[int]) -> int | None:

@@ -72,6 +72,7 @@ def test_ones_own_file_adds_and_overrides_key_by_key(tmp_path: Path, own_config:
         ("models.m = 3", "models.m must be a table"),
         ("[pairs.p]\ntarget = 'x'", "needs both"),
         ("[models.m]\nfile = 'x'\ndefaults = { ctx = -1 }", "ctx is -1"),
+        ("[models.m]\nfile = 'x'\ndefaults = { top_p = 'all' }", "top_p is 'all'"),
         ("[models.m]\nfile = 'x'\ndefaults = { temprature = 1 }", "unknown key 'temprature'"),
         ("models = ", "not valid TOML"),
         ('[models.m]\npath = "C:\\models\\x.gguf"', r"line 2.*Write backslashes in 'single quotes'"),

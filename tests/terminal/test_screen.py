@@ -6,13 +6,14 @@ import os
 import pyte
 import pytest
 
+from specd.decoding.context import as_tokens
 from specd.decoding.protocol import Finished, Prefilled, Round
 from specd.decoding.statistics import Statistics
 from specd.terminal.answer import stream_answer
 from specd.terminal.status import StatusLine, status_text
 from specd.terminal.summary import summary
 from specd.terminal.text import Output, neutralised
-from tests.fakes import FakeClock, as_tokens
+from tests.fakes import FakeClock
 
 COLUMNS, LINES = 40, 8
 

@@ -1,0 +1,55 @@
+"""What a model is asked to do: options over the model's own defaults over the built-in ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from specd.cli import options
+from specd.cli.options import Method
+from specd.decoding.sampling import SamplingParams
+from specd.decoding.verify import RuleName
+from specd.errors import UsageError
+from specd.models.registry import Model
+
+_SAMPLING = tuple(entry.name for entry in fields(SamplingParams))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options that a model's entry in models.toml may have defaults for."""
+
+    method: Method = Method.AUTO
+    draft_max: int = options.DEFAULT_DRAFT_MAX
+    max_tokens: int = options.DEFAULT_MAX_TOKENS
+    ctx: int | None = None
+    threads: int | None = None
+    system: str | None = None
+    verify: RuleName = RuleName.BLOCK
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    draft_sampling: SamplingParams = field(default_factory=SamplingParams)
+
+    @classmethod
+    def of(cls, model: Model, given: dict[str, Any]) -> Settings:
+        """What was given over the model's defaults over the built-in ones."""
+        values = dict(model.defaults) | {name: value for name, value in given.items() if value is not None}
+        sampling = {name: values.pop(name) for name in _SAMPLING if name in values}
+        try:
+            for name, kind in (("method", Method), ("verify", RuleName)):
+                if name in values:
+                    values[name] = kind(values[name])
+        except ValueError as error:
+            raise UsageError(f"models.toml, defaults of {model.name}: {error}.") from error
+        own = SamplingParams(**sampling)
+        draft_temperature = values.pop("draft_temperature", own.temperature)
+        return cls(**values, sampling=own, draft_sampling=replace(own, temperature=draft_temperature))
+
+
+def parse_biases(texts: list[str] | None) -> dict[int, float] | None:
+    """Parse ID=BIAS options. Raises UsageError for anything else."""
+    if not texts:
+        return None
+    try:
+        return {int(token): float(bias) for token, bias in (text.split("=") for text in texts)}
+    except ValueError as error:
+        raise UsageError(f"--logit-bias {' '.join(texts)}: give a token id and a number, as in 42=-1.5.") from error
