@@ -66,8 +66,15 @@ def choose_draft(registry: Registry, target: str | None, draft: str | None, meth
 
 
 def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interrupt) -> Engine:
-    """Fetch and load the target; it has no context yet."""
-    return _load(plan.target, plan, plan.settings.draft_max + 1, store, progress, interrupt)
+    """Fetch and load the target; it has no context yet. Raises UsageError for a bias on a token it does not have."""
+    target = _load(plan.target, plan, plan.settings.draft_max + 1, plan.exact, store, progress, interrupt)
+    for token in plan.settings.sampling.logit_bias:
+        if not 0 <= token < target.n_vocab:
+            target.close()
+            raise UsageError(
+                f"--logit-bias names token {token}; {plan.target.name} has tokens 0 to {target.n_vocab - 1}."
+            )
+    return target
 
 
 def allocate(target: Engine, plan: Plan, num_prompt: int) -> None:
@@ -93,11 +100,11 @@ def load_draft(
     """Fetch, load and check the draft. Where it cannot be used: a warning, or the error with `strict`."""
     from specd.llama.pairing import pair, too_large
 
-    if plan.draft is None or not target.can_rewind:
+    if plan.draft is None or plan.settings.draft_max == 0 or not target.can_rewind:
         return LoadedDraft()
     engine = None
     try:
-        engine = _load(plan.draft, plan, 1, store, progress, interrupt)
+        engine = _load(plan.draft, plan, 1, False, store, progress, interrupt)
         pairing = pair(target, engine, store.folder / "pairs")
         if pairing.reason is not None:
             raise EngineError(f"{plan.draft.name} cannot draft for {plan.target.name}: {pairing.reason}.")
@@ -147,18 +154,14 @@ def _reasons(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str
     return {}
 
 
-def _load(model: Model, plan: Plan, max_rows: int, store: Store, progress: Progress, interrupt: Interrupt) -> Engine:
+def _load(
+    model: Model, plan: Plan, max_rows: int, exact: bool, store: Store, progress: Progress, interrupt: Interrupt
+) -> Engine:
     from specd.llama.devices import usable_cores
     from specd.llama.engine import Engine
 
     path = fetch(model, store, progress)
     if read_header(path).is_projector:
         raise EngineError(f"{path} is the vision or audio side of a model; give the language model's file.")
-    is_target = model is plan.target
-    return Engine(
-        path,
-        threads=plan.settings.threads or usable_cores(),
-        max_rows=max_rows,
-        exact=plan.exact and is_target,
-        interrupt=interrupt,
-    )
+    threads = plan.settings.threads or usable_cores()
+    return Engine(path, threads=threads, max_rows=max_rows, exact=exact, interrupt=interrupt)

@@ -29,7 +29,7 @@ from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import sampler
 from specd.decoding.statistics import Statistics
 from specd.decoding.verify import RULES
-from specd.errors import Interrupted, UsageError
+from specd.errors import EngineError, Interrupted, UsageError
 from specd.models.registry import load_registry
 from specd.models.store import Store
 from specd.terminal.answer import stream_answer
@@ -169,7 +169,11 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, format_: Format, sta
         with _stopping(interrupt):
             decoder, show_text = TextDecoder(target.vocabulary), format_ is Format.TEXT
             answer = partial(stream_answer, events, statistics, decoder, status)
-            text = compute(interrupt, partial(answer, max_tokens=settings.max_tokens, show_text=show_text))
+            try:
+                text = compute(interrupt, partial(answer, max_tokens=settings.max_tokens, show_text=show_text))
+            except EngineError:
+                output.finish()  # the text so far is a whole line; the reason follows on stderr
+                raise
     if format_ is Format.JSON:
         result = {
             "text": text,

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from itertools import islice
 
+import numpy as np
 import pytest
 
 from specd.decoding.controller import FixedLength
+from specd.decoding.distribution import Distribution
 from specd.decoding.loop import generate, up_to_end
 from specd.decoding.protocol import Drafter, Event, Finished, Prefilled, Round
 from specd.decoding.randomness import Randomness
-from specd.decoding.sampling import greedy
+from specd.decoding.sampling import ToDistribution, greedy
 from specd.decoding.verify import RULES, RuleName, draw_independently, rejection
 from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
@@ -67,6 +69,7 @@ def run(
     prompt: list[int] = PROMPT,
     is_end: Callable[[int], bool] = lambda _: False,
     rule: RuleName = RuleName.BLOCK,
+    to_distribution: ToDistribution = greedy,
 ) -> list[Event]:
     clock = FakeClock()
     events = generate(
@@ -74,7 +77,7 @@ def run(
         drafter,
         FixedLength(k, plain_every=1000),
         prompt,
-        greedy,
+        to_distribution,
         RULES[rule].verify,
         max_tokens=max_tokens,
         is_end=is_end,
@@ -123,6 +126,23 @@ def test_the_cache_holds_all_but_the_pending_token(build: Callable[[FakeEngine],
         if isinstance(event, Round):
             context += event.tokens.tolist()
         assert target.held == context[:-1]
+
+
+@every_drafter
+@every_length
+def test_the_sampler_sees_exactly_the_prefix_of_each_row(build: Callable[[FakeEngine], Drafter], k: int) -> None:
+    """User cases 7 and 8: committed tokens and the drafted ones before it, at every position of every block."""
+    target = FakeEngine()
+    seen = 0
+
+    def spy(row: np.ndarray, history: np.ndarray) -> Distribution:
+        nonlocal seen
+        seen += 1
+        assert np.array_equal(row, target.row_after(history.tolist()))
+        return greedy(row, history)
+
+    events = run(target, build(target), k, to_distribution=spy)
+    assert seen >= len(tokens(events))
 
 
 @every_drafter

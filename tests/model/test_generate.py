@@ -84,6 +84,8 @@ def test_text_is_the_same_with_and_without_speculation_in_exact_mode() -> None:
     for extra in (["--method", "lookup"], ["--method", "draft", "--draft", str(path_of(MODEL)), "--draft-max", "5"]):
         assert as_json(*arguments, *extra)["text"] == plain["text"]
     assert "off" in plain["stats"]["speculation_off_reason"]
+    no_draft = as_json(*arguments, "--draft", str(path_of(MODEL)), "--draft-max", "0")
+    assert (no_draft["text"], no_draft["draft"]) == (plain["text"], None)
     assert specd(*arguments)[1].rstrip("\n") == plain["text"].rstrip("\n")
 
 
@@ -184,6 +186,7 @@ def test_the_context_grows_with_the_prompt_and_ends_with_length() -> None:
         (["--top-p", "nan"], 2, "above 0 and at most 1"),
         (["--draft-temperature", "-1"], 2, "0 or more"),
         (["--logit-bias", "five"], 2, "give a token id and a number"),
+        (["--logit-bias", "99999=1"], 2, "has tokens 0 to 49151"),
         (["--verify", "hope"], 2, "hope"),
         (["--seed", "-1"], 2, "--seed"),
     ],
