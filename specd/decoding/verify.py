@@ -44,21 +44,23 @@ def block(draft: Draft, target_probs: Iterator[Distribution], position: int, ran
     s / (s + 1 - r_i), where s is the mass of max(r_i p_(i+1) - q_(i+1), 0); the whole draft with r_k. The next token
     follows norm(max(r_i p_(i+1) - q_(i+1), 0)), or the target's last distribution after a whole draft.
     """
-    ratio, num_accepted = 1.0, 0
-    p = following = next(target_probs)
-    weights = p.excess(draft.probs[0]) if len(draft) else p.probs
+    ratio, p = 1.0, next(target_probs)
+    longest = (0, ratio, p)
     for i, (token, q) in enumerate(zip(draft.tokens.tolist(), draft.probs, strict=True), start=1):
         ratio = min(1.0, ratio * p.prob(token) / q.prob(token))
         if ratio == 0:  # no longer prefix can pass
             break
         p = next(target_probs)
-        is_whole = i == len(draft)
-        excess = p.probs if is_whole else p.excess(draft.probs[i], ratio)
-        mass = float(excess.sum())
-        passes = ratio if is_whole or ratio == 1 else mass / (mass + 1 - ratio)
+        passes = ratio
+        if i < len(draft) and ratio < 1:
+            mass = float(p.excess(draft.probs[i], ratio).sum())
+            passes = mass / (mass + 1 - ratio)
         if randomness.accept(passes):
-            num_accepted, following, weights = i, p, excess
-    return Verdict(num_accepted, randomness.draw(following.restricted(weights)))
+            longest = (i, ratio, p)
+    num_accepted, ratio, p = longest
+    if num_accepted < len(draft):
+        p = p.restricted(p.excess(draft.probs[num_accepted], ratio))
+    return Verdict(num_accepted, randomness.draw(p))
 
 
 def coupled(draft: Draft, target_probs: Iterator[Distribution], position: int, randomness: Randomness) -> Verdict:

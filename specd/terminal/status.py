@@ -4,11 +4,12 @@ import shutil
 from collections.abc import Callable
 from typing import TextIO
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 
 from specd.decoding.statistics import Statistics
 from specd.terminal.text import Output, is_terminal
 
+_SEPARATOR = " · "
 _INTERVAL = 0.1  # seconds between two states of the line
 _MAKE_ROOM, _SAVE, _RESTORE = "\x1bD\x1b[A", "\x1b7", "\x1b8"
 _DOWN, _CLEAR_BELOW, _DIM, _PLAIN = "\x1b[B\r", "\x1b[J", "\x1b[2m", "\x1b[0m"
@@ -51,7 +52,7 @@ class StatusLine:
 
     def _draw(self) -> None:
         width = shutil.get_terminal_size().columns
-        line = set_cell_size(self._text, width - 1).rstrip()
+        line = fitting(self._text, width - 1)
         line = f"{_DIM}{line}{_PLAIN}" if self._color else line
         if not self._output.on_terminal:
             self._stream.write(f"\r{line}")
@@ -63,13 +64,20 @@ class StatusLine:
         self._drawn = True
 
 
+def fitting(text: str, width: int) -> str:
+    """A status cut to a width in cells: whole parts where one of them fits, as half a number misleads."""
+    parts = text.split(_SEPARATOR)
+    while len(parts) > 1 and cell_len(_SEPARATOR.join(parts)) > width:
+        parts.pop()
+    return set_cell_size(_SEPARATOR.join(parts), width).rstrip()
+
+
 def status_text(statistics: Statistics, max_tokens: int) -> str:
-    """Speed, acceptance, draft length and progress in one line."""
+    """Speed, progress, acceptance and draft length in one line, the most wanted first."""
     speed, acceptance = statistics.decode_tokens_per_second, statistics.total.acceptance_rate
-    parts = [f"{speed:.1f} tokens/s" if speed else "…"]
+    parts = [f"{speed:.1f} tokens/s" if speed else "…", f"{statistics.num_completion_tokens}/{max_tokens}"]
     if acceptance is not None:
         parts.append(f"{acceptance:.0%} accepted")
         parts.append(f"draft {statistics.last_draft}")
         parts.append(f"{statistics.mean_acceptance_length:.2f} tokens per pass")
-    parts.append(f"{statistics.num_completion_tokens}/{max_tokens}")
-    return " · ".join(parts)
+    return _SEPARATOR.join(parts)

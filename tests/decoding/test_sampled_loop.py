@@ -157,7 +157,7 @@ def test_penalties_that_do_not_see_the_drafted_tokens_fail_the_same_test() -> No
     assert excess_chi_square(counts, expected_counts(right)) > 5
 
 
-def sequence(build: Build, k: int, seed: int) -> list[int]:
+def coupled_rounds(build: Build, k: int, seed: int) -> list[Round]:
     randomness = Randomness(seed)
     rule = RuleName.COUPLED
     events = generate(
@@ -172,14 +172,24 @@ def sequence(build: Build, k: int, seed: int) -> list[int]:
         randomness=randomness,
         clock=FakeClock(),
     )
-    return [token for event in events if isinstance(event, Round) for token in event.tokens.tolist()]
+    return [event for event in events if isinstance(event, Round)]
+
+
+def sequence(build: Build, k: int, seed: int) -> list[int]:
+    return [token for round_ in coupled_rounds(build, k, seed) for token in round_.tokens.tolist()]
+
+
+def same_model(rule: RuleName, randomness: Randomness) -> Drafter:
+    own = sampler(SamplingParams(temperature=1.0))
+    return DraftModel(FakeEngine(seed=3), own, RULES[rule].draw, num_shared=50, randomness=randomness)
+
+
+def test_a_coupled_draft_of_the_same_model_always_stands() -> None:
+    """Target and draft use the noise of the same places, and only then is the same model always right."""
+    assert all(round_.num_rejected == 0 for round_ in coupled_rounds(same_model, 4, 1))
 
 
 def test_coupled_text_is_the_same_with_any_drafter_and_any_length() -> None:
-    def same_model(rule: RuleName, randomness: Randomness) -> Drafter:
-        own = sampler(SamplingParams(temperature=1.0))
-        return DraftModel(FakeEngine(seed=3), own, RULES[rule].draw, num_shared=50, randomness=randomness)
-
     drafters: list[Build] = [
         lookup,
         same_model,

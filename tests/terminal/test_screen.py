@@ -10,7 +10,7 @@ from specd.decoding.context import as_tokens
 from specd.decoding.protocol import Finished, Prefilled, Round
 from specd.decoding.statistics import Statistics
 from specd.terminal.answer import stream_answer
-from specd.terminal.status import StatusLine, status_text
+from specd.terminal.status import StatusLine, fitting, status_text
 from specd.terminal.summary import summary
 from specd.terminal.text import Output, neutralised
 from tests.fakes import FakeClock
@@ -165,7 +165,14 @@ def test_an_answer_is_streamed_and_counted() -> None:
     statistics, text, shown = run_of(2)
     assert text == shown == "aabcd."
     assert statistics.num_completion_tokens == 5
-    assert status_text(statistics, 9) == "1.2 tokens/s · 67% accepted · draft 3 · 1.67 tokens per pass · 5/9"
+    assert status_text(statistics, 9) == "1.2 tokens/s · 5/9 · 67% accepted · draft 3 · 1.67 tokens per pass"
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(30, "1.2 tokens/s · 55/150 · draft"), (28, "1.2 tokens/s · 55/150"), (9, "1.2 token")]
+)
+def test_a_narrow_terminal_shows_whole_parts(width: int, shown: str) -> None:
+    assert fitting("1.2 tokens/s · 55/150 · draft", width) == shown
 
 
 def test_the_summary_says_what_was_gained_and_why() -> None:
