@@ -143,7 +143,7 @@ def _within(seconds: float, action: Callable[[], _Result]) -> _Result:
     if failures:
         raise failures[0]
     if not results:
-        raise DownloadFailed(f"The hub did not answer within {seconds:.0f} s.")
+        raise DownloadFailed(f"The hub did not answer within {seconds:g} s.")
     return results[0]
 
 
