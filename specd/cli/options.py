@@ -102,6 +102,7 @@ DraftTemperatureOption = Annotated[
     float | None,
     typer.Option(
         "--draft-temperature",
+        metavar="X",
         help="The draft model's own temperature.",
         rich_help_panel=_SPECULATION,
         show_default="--temperature",
@@ -110,7 +111,12 @@ DraftTemperatureOption = Annotated[
 TemperatureOption = Annotated[
     float | None,
     typer.Option(
-        "--temperature", "-t", help="0 is greedy; higher is more varied.", rich_help_panel=_SAMPLING, show_default="0"
+        "--temperature",
+        "-t",
+        metavar="X",
+        help="0 is greedy; higher is more varied.",
+        rich_help_panel=_SAMPLING,
+        show_default="0",
     ),
 ]
 TopKOption = Annotated[
@@ -147,6 +153,7 @@ RepeatPenaltyOption = Annotated[
     float | None,
     typer.Option(
         "--repeat-penalty",
+        metavar="X",
         help="Above 1: tokens seen lately are less likely.",
         rich_help_panel=_SAMPLING,
         show_default="1",
@@ -155,13 +162,18 @@ RepeatPenaltyOption = Annotated[
 PresencePenaltyOption = Annotated[
     float | None,
     typer.Option(
-        "--presence-penalty", help="Off the logits of tokens seen lately.", rich_help_panel=_SAMPLING, show_default="0"
+        "--presence-penalty",
+        metavar="X",
+        help="Off the logits of tokens seen lately.",
+        rich_help_panel=_SAMPLING,
+        show_default="0",
     ),
 ]
 FrequencyPenaltyOption = Annotated[
     float | None,
     typer.Option(
         "--frequency-penalty",
+        metavar="X",
         help="The same, times how often.",
         rich_help_panel=_SAMPLING,
         show_default="0",
@@ -190,7 +202,12 @@ LogitBiasOption = Annotated[
 SeedOption = Annotated[
     int | None,
     typer.Option(
-        "--seed", min=0, max=2**63 - 1, help="Makes a run repeatable.", rich_help_panel=_SAMPLING, show_default="random"
+        "--seed",
+        min=0,
+        metavar="N",
+        help="Makes a run repeatable.",
+        rich_help_panel=_SAMPLING,
+        show_default="random",
     ),
 ]
 CtxOption = Annotated[

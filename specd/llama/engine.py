@@ -1,7 +1,7 @@
 """A model with its context, and the one record of what its KV cache holds.
 
-llama.cpp aborts the process on several kinds of bad input (notes: docs of `llama_decode`), so everything that
-reaches it is checked here first.
+llama.cpp aborts the process on several kinds of bad input (too many tokens or rows in a batch, ids it does not know),
+so everything that reaches it is checked here first.
 """
 
 import ctypes
