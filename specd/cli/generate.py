@@ -205,14 +205,20 @@ def _prompt_tokens(target: Engine, messages: list[Message], raw: bool, name: str
 
 @contextmanager
 def _stopping(interrupt: Interrupt) -> Iterator[None]:
-    """Signals stop the answer, which then ends in order; a second one ends the process."""
+    """Signals stop the answer, which then ends in order; a second one ends the process.
+
+    A signal that is ignored already (nohup, a background job of a script) stays ignored.
+    """
 
     def stop(number: int, _: object) -> None:
         if interrupt.is_set():
             raise KeyboardInterrupt
         interrupt.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
     try:
         yield
     finally:

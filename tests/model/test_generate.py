@@ -274,15 +274,23 @@ def test_a_reader_that_closes_early_is_no_error() -> None:
     assert process.wait(60) == 141
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("format_", ["text", "json"])
-def test_a_signal_stops_the_answer_and_keeps_its_text(number: signal.Signals, format_: str) -> None:
-    process = subprocess.Popen(
-        [SPECD, "generate", "-m", MODEL, *ENDLESS, "--format", format_, "--stats"],
+def endless(number: signal.Signals, handling: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A long `specd generate` that was started with a signal handled by default, or ignored (as under nohup)."""
+    script = (
+        f"import os, signal, sys; signal.signal({int(number)}, signal.{handling}); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", script, SPECD, "generate", "-m", MODEL, *ENDLESS, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_signal_stops_the_answer_and_keeps_its_text(number: signal.Signals, format_: str) -> None:
+    process = endless(number, "SIG_DFL", "--format", format_, "--stats")
     assert process.stdout is not None
     first = process.stdout.read(4) if format_ == "text" else b""
     time.sleep(0.3 if first else 3)
@@ -296,6 +304,17 @@ def test_a_signal_stops_the_answer_and_keeps_its_text(number: signal.Signals, fo
         assert result["completion_tokens"] > 0
     else:
         assert (first + out).endswith(b"\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    process = endless(number, "SIG_IGN", "-n", "100")
+    assert process.stdout is not None
+    first = process.stdout.read(4)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"")
+    assert len(first + out) > 100
 
 
 def test_an_output_that_is_full_is_told() -> None:
