@@ -64,7 +64,10 @@ def command(
     system: Annotated[str | None, typer.Option("--system", "-s", help="A system message.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text; no chat template.")] = False,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", "-n", min=1, help="Most tokens to generate.", show_default="1024")
+        int | None,
+        typer.Option(
+            "--max-tokens", "-n", min=1, help="Most tokens to generate.", show_default=str(options.DEFAULT_MAX_TOKENS)
+        ),
     ] = None,
     format_: Annotated[Format, typer.Option("--format", help="The text, or one JSON object.")] = Format.TEXT,
     stats: Annotated[bool, typer.Option("--stats", help="Print a summary on stderr, terminal or not.")] = False,

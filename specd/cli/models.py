@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specd.cli.options import ModelsFileOption
-from specd.errors import ModelNotAvailable, SpecdError
+from specd.errors import SpecdError
 from specd.models.fetch import fetch, locate
 from specd.models.folders import config_folder
 from specd.models.gguf import Header, read_header
@@ -97,7 +97,7 @@ def _described(header: Header) -> list[tuple[str, str]]:
 def _here(model: Model, store: Store) -> Path | None:
     try:
         return locate(model, store)
-    except (ModelNotAvailable, SpecdError):
+    except SpecdError:
         return None
 
 

@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
+from specd.decoding.sampling import SamplingParams
 from specd.decoding.verify import RuleName
 
 DEFAULT_DRAFT_MAX = 3  # a target pass over 4 rows: the first knee of CPU kernels
 DEFAULT_MAX_TOKENS = 1024
+DEFAULT_RULE = RuleName.BLOCK  # never accepts less than rejection, and measures best
+_SAMPLING_DEFAULTS = SamplingParams()
 
 
 class Method(StrEnum):
@@ -74,7 +77,7 @@ DraftMaxOption = Annotated[
         max=63,
         help="Most tokens to draft in a round.",
         rich_help_panel=_SPECULATION,
-        show_default="3",
+        show_default=str(DEFAULT_DRAFT_MAX),
     ),
 ]
 ExactOption = Annotated[
@@ -95,7 +98,7 @@ VerifyOption = Annotated[
         "--verify",
         help="Rule that accepts drafted tokens; all are lossless.",
         rich_help_panel=_SPECULATION,
-        show_default="block",
+        show_default=DEFAULT_RULE,
     ),
 ]
 DraftTemperatureOption = Annotated[
@@ -116,7 +119,7 @@ TemperatureOption = Annotated[
         metavar="X",
         help="0 is greedy; higher is more varied.",
         rich_help_panel=_SAMPLING,
-        show_default="0",
+        show_default=f"{_SAMPLING_DEFAULTS.temperature:g}",
     ),
 ]
 TopKOption = Annotated[
@@ -126,7 +129,7 @@ TopKOption = Annotated[
         metavar="K",
         help="Keep the K most likely tokens; 0 keeps all.",
         rich_help_panel=_SAMPLING,
-        show_default="40",
+        show_default=f"{_SAMPLING_DEFAULTS.top_k:g}",
     ),
 ]
 TopPOption = Annotated[
@@ -136,7 +139,7 @@ TopPOption = Annotated[
         metavar="P",
         help="Keep the fewest tokens that sum to P.",
         rich_help_panel=_SAMPLING,
-        show_default="0.95",
+        show_default=f"{_SAMPLING_DEFAULTS.top_p:g}",
     ),
 ]
 MinPOption = Annotated[
@@ -146,7 +149,7 @@ MinPOption = Annotated[
         metavar="P",
         help="Keep tokens at least P times as likely as the likeliest.",
         rich_help_panel=_SAMPLING,
-        show_default="0.05",
+        show_default=f"{_SAMPLING_DEFAULTS.min_p:g}",
     ),
 ]
 RepeatPenaltyOption = Annotated[
@@ -156,7 +159,7 @@ RepeatPenaltyOption = Annotated[
         metavar="X",
         help="Above 1: tokens seen lately are less likely.",
         rich_help_panel=_SAMPLING,
-        show_default="1",
+        show_default=f"{_SAMPLING_DEFAULTS.repeat_penalty:g}",
     ),
 ]
 PresencePenaltyOption = Annotated[
@@ -166,7 +169,7 @@ PresencePenaltyOption = Annotated[
         metavar="X",
         help="Off the logits of tokens seen lately.",
         rich_help_panel=_SAMPLING,
-        show_default="0",
+        show_default=f"{_SAMPLING_DEFAULTS.presence_penalty:g}",
     ),
 ]
 FrequencyPenaltyOption = Annotated[
@@ -176,7 +179,7 @@ FrequencyPenaltyOption = Annotated[
         metavar="X",
         help="The same, times how often.",
         rich_help_panel=_SAMPLING,
-        show_default="0",
+        show_default=f"{_SAMPLING_DEFAULTS.frequency_penalty:g}",
     ),
 ]
 PenaltyWindowOption = Annotated[
@@ -186,7 +189,7 @@ PenaltyWindowOption = Annotated[
         metavar="TOKENS",
         help="Tokens that count as lately; -1 all.",
         rich_help_panel=_SAMPLING,
-        show_default="64",
+        show_default=f"{_SAMPLING_DEFAULTS.penalty_window:g}",
     ),
 ]
 LogitBiasOption = Annotated[

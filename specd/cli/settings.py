@@ -25,7 +25,7 @@ class Settings:
     ctx: int | None = None
     threads: int | None = None
     system: str | None = None
-    verify: RuleName = RuleName.BLOCK
+    verify: RuleName = options.DEFAULT_RULE
     sampling: SamplingParams = field(default_factory=SamplingParams)
     draft_sampling: SamplingParams = field(default_factory=SamplingParams)
 

@@ -72,7 +72,6 @@ class Statistics:
         self._drafted_seconds: list[float] = []
         self._drafted_tokens = 0
         self.num_prompt_tokens = 0
-        self.num_reused_tokens = 0
         self.num_completion_tokens = 0
         self.num_rounds = 0
         self.longest_draft = 0
@@ -90,7 +89,6 @@ class Statistics:
         match event:
             case Prefilled():
                 self.num_prompt_tokens = event.num_prompt_tokens
-                self.num_reused_tokens = event.num_reused
                 self.prefill_seconds = event.target_seconds + event.draft_seconds
                 self._prefilled_at = self._last_at = now
             case Round():

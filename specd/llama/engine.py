@@ -62,7 +62,6 @@ class Engine:
         self.vocabulary = Vocabulary(self._model)
         self.n_vocab = self.vocabulary.size
         self.trained_context: int = C.llama_model_n_ctx_train(self._model)
-        self.num_parameters: int = C.llama_model_n_params(self._model)
         self.num_bytes: int = C.llama_model_size(self._model)
         self.can_rewind = not (C.llama_model_is_recurrent(self._model) or C.llama_model_is_hybrid(self._model))
         if exact and not self.can_rewind:

@@ -38,7 +38,7 @@ def locate(model: Model, store: Store, progress: Progress | None = None) -> Path
     if model.path is not None:
         return _local(model, store, progress)
     if (known := store.recall(model)) is not None:
-        return known if _has_all_shards(known) else None
+        return None if _missing_parts(known) else known
     if (kept := store.path(model)).is_file():
         return _if_right(model, kept, model.sha256, store, progress)
     if model.hub is not None:
@@ -117,7 +117,7 @@ def _from_mirror(model: Model, store: Store, progress: Progress) -> Path:
 def _local(model: Model, store: Store, progress: Progress) -> Path:
     path = model.path
     assert path is not None
-    missing = [name for name in shard_names(path.name) if not path.with_name(name).is_file()]
+    missing = _missing_parts(path)
     if path.name in missing:
         raise NoSuchFile(f"There is no model file {path}.")
     if missing:
@@ -130,8 +130,8 @@ def _local(model: Model, store: Store, progress: Progress) -> Path:
     return path
 
 
-def _has_all_shards(path: Path) -> bool:
-    return all(path.with_name(name).is_file() for name in shard_names(path.name))
+def _missing_parts(path: Path) -> list[str]:
+    return [name for name in shard_names(path.name) if not path.with_name(name).is_file()]
 
 
 def _check_or_remove(model: Model, path: Path, sha256: str | None, store: Store, progress: Progress) -> None:

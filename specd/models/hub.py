@@ -10,9 +10,10 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from specd.errors import DownloadFailed, GatedError, ModelNotAvailable, NoSuchFile
 from specd.models.progress import Progress
@@ -48,8 +49,7 @@ def cached(repository: str, revision: str | None, name: str) -> Path | None:
 
 def sha256_of_cached(path: Path) -> str | None:
     """huggingface_hub names what it keeps by its sha256, where the hub has one."""
-    name = path.resolve().name
-    return name if re.fullmatch(r"[0-9a-f]{64}", name) else None
+    return _as_sha256(path.resolve().name)
 
 
 def describe(repository: str, revision: str | None, name: str, *, timeout: float) -> HubFile:
@@ -62,12 +62,9 @@ def describe(repository: str, revision: str | None, name: str, *, timeout: float
     revision = revision or REVISION
     url = hf_hub_url(repository, name, revision=revision)
 
-    def ask() -> Any:
-        return get_hf_file_metadata(url, timeout=timeout)
-
-    metadata = _translated(lambda: _within(timeout, ask), repository, revision, name)
-    sha256 = metadata.etag if metadata.etag and re.fullmatch(r"[0-9a-f]{64}", metadata.etag) else None
-    return HubFile(repository, revision, name, metadata.size, sha256)
+    ask = partial(get_hf_file_metadata, url, timeout=timeout)
+    metadata = _translated(partial(_within, timeout, ask), repository, revision, name)
+    return HubFile(repository, revision, name, metadata.size, _as_sha256(metadata.etag))
 
 
 def folder() -> Path:
@@ -81,8 +78,6 @@ def download(file: HubFile, progress: Progress) -> Path:
     """Fetch a file into huggingface_hub's cache; what is there already is not fetched again."""
     from huggingface_hub import hf_hub_download
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
-
     def get() -> str:
         bar = type("Bar", (_Bar,), {"progress": progress, "what": f"fetching {file.name}"})
         return hf_hub_download(file.repository, file.name, revision=file.revision, tqdm_class=bar)
@@ -90,11 +85,15 @@ def download(file: HubFile, progress: Progress) -> Path:
     return Path(_translated(get, file.repository, file.revision, file.name))
 
 
+def _as_sha256(text: str | None) -> str | None:
+    return text if text and re.fullmatch(r"[0-9a-f]{64}", text) else None
+
+
 def _translated(action: Callable[[], _Result], repository: str, revision: str, name: str) -> _Result:
     """Run a call of huggingface_hub; its errors become ours. Tokens are never part of a message."""
     from huggingface_hub import errors, get_token
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
     try:
         return action()
     except ModelNotAvailable:

@@ -67,10 +67,6 @@ class Store:
                     f"{model.name}: {path} has sha256 {found[:16]}…, expected was {sha256[:16]}…: not the same bytes."
                 )
 
-    def forget(self, model: Model) -> None:
-        """Remove the note about a model."""
-        self._note_path(model).unlink(missing_ok=True)
-
     def _note_path(self, model: Model) -> Path:
         return self.folder / "checked" / f"{_key(model)}.json"
 

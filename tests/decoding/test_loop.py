@@ -1,18 +1,19 @@
 """Invariants of the loop, over every drafter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
 
-from specd.decoding.controller import FixedLength
+from specd.decoding.controller import PLAIN_EVERY, FixedLength
 from specd.decoding.distribution import Distribution
 from specd.decoding.loop import generate, up_to_end
 from specd.decoding.protocol import Drafter, Event, Finished, Prefilled, Round
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import ToDistribution, greedy
-from specd.decoding.verify import RULES, RuleName, draw_independently, rejection
+from specd.decoding.verify import RULES, RuleName, draw_independently
 from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
@@ -60,31 +61,37 @@ every_drafter = pytest.mark.parametrize("build", DRAFTERS.values(), ids=DRAFTERS
 every_length = pytest.mark.parametrize("k", range(1, 7))
 
 
-def run(
+def start(
     target: FakeEngine,
     drafter: Drafter,
     k: int,
     *,
+    plain_every: int = 1000,
+    clock: FakeClock | None = None,
     max_tokens: int = 60,
     prompt: list[int] = PROMPT,
     is_end: Callable[[int], bool] = lambda _: False,
     rule: RuleName = RuleName.BLOCK,
     to_distribution: ToDistribution = greedy,
-) -> list[Event]:
-    clock = FakeClock()
-    events = generate(
+) -> Iterator[Event]:
+    """A generation that is ready to run."""
+    return generate(
         target,
         drafter,
-        FixedLength(k, plain_every=1000),
+        FixedLength(k, plain_every=plain_every),
         prompt,
         to_distribution,
         RULES[rule].verify,
         max_tokens=max_tokens,
         is_end=is_end,
         randomness=Randomness(0),
-        clock=clock,
+        clock=clock or FakeClock(),
     )
-    return list(events)
+
+
+def run(target: FakeEngine, drafter: Drafter, k: int, **options: Any) -> list[Event]:
+    """All events of a generation."""
+    return list(start(target, drafter, k, **options))
 
 
 def rounds(events: list[Event]) -> list[Round]:
@@ -110,18 +117,7 @@ def test_greedy_output_is_that_of_plain_decoding(
 def test_the_cache_holds_all_but_the_pending_token(build: Callable[[FakeEngine], Drafter], k: int) -> None:
     target = FakeEngine()
     context = list(PROMPT)
-    events = generate(
-        target,
-        build(target),
-        FixedLength(k),
-        PROMPT,
-        greedy,
-        rejection,
-        max_tokens=40,
-        is_end=lambda _: False,
-        randomness=Randomness(0),
-        clock=FakeClock(),
-    )
+    events = start(target, build(target), k, plain_every=PLAIN_EVERY, max_tokens=40)
     for event in events:
         if isinstance(event, Round):
             context += event.tokens.tolist()
@@ -216,9 +212,7 @@ def test_a_pass_never_asks_for_more_rows_than_the_engine_has(
 def test_a_dropped_generator_leaves_engines_that_go_on(build: Callable[[FakeEngine], Drafter], num_events: int) -> None:
     target = FakeEngine()
     drafter = build(target)
-    arguments = (target, drafter, FixedLength(3), PROMPT, greedy, rejection)
-    options = {"max_tokens": 40, "is_end": lambda _: False, "randomness": Randomness(0), "clock": FakeClock()}
-    events = generate(*arguments, **options)  # type: ignore[arg-type]
+    events = start(target, drafter, 3, plain_every=PLAIN_EVERY, max_tokens=40)
     said = tokens(list(islice(events, num_events)))
     events.close()
     context = PROMPT + said
@@ -266,20 +260,7 @@ def test_seconds_are_those_of_the_clock() -> None:
     target = FakeEngine(clock=clock, seconds_per_batch=(1.0, 1.5, 2.0, 2.25))
     draft = FakeEngine(clock=clock, seconds_per_batch=(0.25, 0.25))
     drafter = drafting_with(draft)
-    events = list(
-        generate(
-            target,
-            drafter,
-            FixedLength(3),
-            PROMPT,
-            greedy,
-            rejection,
-            max_tokens=9,
-            is_end=lambda _: False,
-            randomness=Randomness(0),
-            clock=clock,
-        )
-    )
+    events = run(target, drafter, 3, plain_every=PLAIN_EVERY, clock=clock, max_tokens=9)
     assert isinstance(events[0], Prefilled)
     assert (events[0].target_seconds, events[0].draft_seconds) == (2.25, 0.25)
     first, plain, third, *_ = rounds(events)
