@@ -1,13 +1,16 @@
 """Engines, drafters and a clock that run in microseconds and break in the ways real ones do."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from specd.decoding.context import TokenBuffer, Tokens, common_prefix_length
-from specd.decoding.protocol import Draft, Round
+from specd.decoding.context import TokenBuffer, Tokens, as_tokens, common_prefix_length
+from specd.decoding.distribution import Distribution
+from specd.decoding.protocol import Draft, Evidence, Proposal, Round
 from specd.decoding.sampling import Logits
 from specd.errors import CannotRewind, EngineError
+
+AHEAD = 9  # tokens that a scripted drafter has to say
 
 
 class FakeClock:
@@ -108,24 +111,67 @@ def plain_greedy(engine: FakeEngine, prompt: Sequence[int], num_tokens: int) -> 
 
 
 class ScriptedDrafter:
-    """Proposes what a function of the context and the budget says."""
+    """Proposes what a function of the context and a number of tokens says."""
 
-    name = "scripted"
     notices: Mapping[str, str] = {}
+    counters: Mapping[str, float] = {}
 
-    def __init__(self, script: Callable[[list[int], int], list[int]]) -> None:
-        self._script = script
+    def __init__(
+        self,
+        script: Callable[[list[int], int], list[int]],
+        *,
+        name: str = "scripted",
+        is_free: bool = True,
+        clock: FakeClock | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        self._script, self.name, self.is_free = script, name, is_free
+        self._clock, self._seconds = clock, seconds
         self.rounds: list[Round] = []
         self.prepared: list[list[int]] = []
+        self.num_proposed = 0
 
     def prepare(self, context: Tokens) -> None:
         self.prepared.append(context.tolist())
 
-    def propose(self, context: Tokens, max_tokens: int) -> Draft:
-        return Draft.certain(self.name, self._script(context.tolist(), max_tokens))
+    def backlog(self, context: Tokens) -> int:
+        return 0 if self.is_free else 1
+
+    def propose(self, context: Tokens) -> Iterator[Proposal]:
+        for depth, token in enumerate(self._script(context.tolist(), AHEAD)):
+            self.num_proposed += 1
+            if self._clock is not None:
+                self._clock.now += self._seconds
+            yield Proposal.certain(token, Evidence(self.name, depth, match_length=depth + 4, count=1, total=1))
 
     def observe(self, round_: Round) -> None:
         self.rounds.append(round_)
+
+
+def draft_of(tokens: Sequence[int], source: str = "toy", probs: Sequence[Distribution] | None = None) -> Draft:
+    """A draft of these tokens, certain ones where no distributions are given."""
+    qs = probs if probs is not None else [Distribution.one_hot(token) for token in tokens]
+    return Draft.of(
+        [Proposal(token, q, Evidence(source, i)) for i, (token, q) in enumerate(zip(tokens, qs, strict=True))]
+    )
+
+
+def round_of(
+    tokens: Sequence[int],
+    draft: Draft,
+    accepted: int = 0,
+    *,
+    rejected: int | None = None,
+    draft_seconds: float = 0.0,
+    seconds: float = 1.0,
+) -> Round:
+    """A round; what is neither accepted nor rejected was discarded."""
+    if rejected is None:
+        rejected = len(draft) - accepted
+    discarded = len(draft) + len(draft.unscored) - accepted - rejected
+    return Round(
+        as_tokens(tokens), draft, accepted, rejected, discarded, draft_seconds, seconds - draft_seconds, seconds
+    )
 
 
 def oracle(engine: FakeEngine) -> ScriptedDrafter:
@@ -150,11 +196,6 @@ def half_right(engine: FakeEngine) -> ScriptedDrafter:
 
 
 def random_drafter(engine: FakeEngine, seed: int = 1) -> ScriptedDrafter:
-    """Any tokens, any number up to the budget."""
+    """Any tokens, any number."""
     rng = np.random.default_rng(seed)
     return ScriptedDrafter(lambda _, n: rng.integers(0, engine.n_vocab, rng.integers(0, n + 1)).tolist())
-
-
-def overeager(engine: FakeEngine) -> ScriptedDrafter:
-    """Right, but proposes more than it was asked for."""
-    return ScriptedDrafter(lambda context, n: plain_greedy(engine, context, n + 3))

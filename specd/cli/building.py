@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specd.cli.options import Method
+from specd.cli.options import DEFAULT_DRAFT_MAX, Method
 from specd.cli.settings import Settings
 from specd.decoding.protocol import Drafter
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import sampler
 from specd.decoding.verify import RULES
-from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
+from specd.drafting.predicted import Predicted
 from specd.errors import EngineError, Interrupted, PromptTooLong, SpecdError, UsageError
 from specd.models.fetch import fetch
 from specd.models.gguf import read_header
@@ -28,11 +29,12 @@ if TYPE_CHECKING:  # importing llama.cpp takes 0.4 s: only when something is to 
 
 DEFAULT_CTX = 4096  # tokens; more when the prompt needs it
 NO_DRAFT = "none"
+_EXACT_DRAFT_MAX = 6  # exact mode scores at most 7 rows
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to load and how. draft: None when there is none to load."""
+    """What to load and how. draft: None when there is none to load. Raises UsageError for more than --exact allows."""
 
     target: Model
     draft: Model | None
@@ -40,6 +42,18 @@ class Plan:
     exact: bool
     strict: bool
     seed: int
+
+    def __post_init__(self) -> None:
+        if self.exact and self.max_draft > _EXACT_DRAFT_MAX:
+            raise UsageError(f"--exact drafts at most {_EXACT_DRAFT_MAX} tokens in a round, not {self.max_draft}.")
+
+    @property
+    def max_draft(self) -> int:
+        """The most tokens of a draft."""
+        wanted = self.settings.draft_max if self.settings.draft_length is None else self.settings.draft_length
+        if wanted is not None:
+            return wanted
+        return _EXACT_DRAFT_MAX if self.exact else DEFAULT_DRAFT_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,7 @@ def choose_draft(registry: Registry, target: str | None, draft: str | None, meth
 
 def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interrupt) -> Engine:
     """Fetch and load the target; it has no context yet. Raises UsageError for a bias on a token it does not have."""
-    target = _load(plan.target, plan, plan.settings.draft_max + 1, plan.exact, store, progress, interrupt)
+    target = _load(plan.target, plan, plan.max_draft + 1, plan.exact, store, progress, interrupt)
     for token in plan.settings.sampling.logit_bias:
         if not 0 <= token < target.n_vocab:
             target.close()
@@ -100,7 +114,7 @@ def load_draft(
     """Fetch, load and check the draft. Where it cannot be used: a warning, or the error with `strict`."""
     from specd.llama.pairing import pair, too_large
 
-    if plan.draft is None or plan.settings.draft_max == 0 or not target.can_rewind:
+    if plan.draft is None or plan.max_draft == 0 or not target.can_rewind:
         return LoadedDraft()
     engine = None
     try:
@@ -123,27 +137,40 @@ def load_draft(
     return LoadedDraft(engine, pairing.num_shared)
 
 
-def build_drafter(target: Engine, plan: Plan, draft: LoadedDraft, randomness: Randomness) -> Drafter:
-    """What the method may use and what is there, the cheap ones first."""
-    reasons = _reasons(target, plan, draft)
+def build_drafters(
+    target: Engine, plan: Plan, draft: LoadedDraft, predicted: Sequence[str], randomness: Randomness
+) -> tuple[list[Drafter], Mapping[str, str]]:
+    """What the method may use and what is there, the cheap ones first; and by name, why another is missing.
+
+    predicted:  texts that are expected to come again in the answer
+    """
+    reasons = missing_drafters(target, plan, draft)
     drafters: list[Drafter] = []
     if "lookup" not in reasons and (plan.settings.method.uses_lookup or draft.engine is None):
+        if predicted:
+            text = "\n".join(predicted)
+            drafters.append(Predicted(target.vocabulary.tokenize(text, add_special=False, parse_special=False)))
         drafters.append(Lookup())
     if draft.engine is not None:
         to_distribution, draw = sampler(plan.settings.draft_sampling), RULES[plan.settings.verify].draw
         drafters.append(
-            DraftModel(draft.engine, to_distribution, draw, num_shared=draft.num_shared, randomness=randomness)
+            DraftModel(
+                draft.engine,
+                to_distribution,
+                draw,
+                num_shared=draft.num_shared,
+                randomness=randomness,
+                clock=time.perf_counter,
+            )
         )
-    if reasons or not drafters:
-        drafters.append(NoDrafter(reasons))
-    return drafters[0] if len(drafters) == 1 else FirstWith(drafters)
+    return drafters, reasons
 
 
-def _reasons(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str]:
+def missing_drafters(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str]:
     """By drafter, why it is not used although it could be."""
     if plan.settings.method is Method.OFF:
         return {"lookup": "turned off (--method off)"}
-    if plan.settings.draft_max == 0:
+    if plan.max_draft == 0:
         return {"lookup": "turned off (--draft-max 0)"}
     if not target.can_rewind:
         return {"lookup": f"the memory of {plan.target.name} cannot go back, so nothing can be drafted"}

@@ -17,23 +17,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specd.bench.calibration import Calibration
 from specd.chat.templates import Message, chat_tokens, raw_tokens
 from specd.cli import options
-from specd.cli.building import Plan, allocate, build_drafter, choose_draft, load_draft, load_target
-from specd.cli.prompt import clean, read_prompt
+from specd.cli.building import Plan, allocate, build_drafters, choose_draft, load_draft, load_target
+from specd.cli.controlling import build_control
+from specd.cli.prompt import clean, read_document, read_prompt
 from specd.cli.settings import Settings, parse_biases
 from specd.decoding.context import Tokens
-from specd.decoding.controller import FixedLength
 from specd.decoding.loop import generate
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import sampler
 from specd.decoding.statistics import Statistics
 from specd.decoding.verify import RULES
 from specd.errors import EngineError, Interrupted, UsageError
+from specd.models.folders import state_folder
 from specd.models.registry import load_registry
 from specd.models.store import Store
 from specd.terminal.answer import stream_answer
 from specd.terminal.console import uses_color, warn
+from specd.terminal.explanation import explanation
 from specd.terminal.progress import TransferProgress
 from specd.terminal.status import StatusLine
 from specd.terminal.summary import summary
@@ -42,8 +45,6 @@ from specd.terminal.text import Output, is_terminal
 if TYPE_CHECKING:
     from specd.llama.engine import Engine
     from specd.llama.library import Interrupt
-
-_EXACT_DRAFT_MAX = 6  # exact mode scores at most 7 rows
 
 
 class Format(StrEnum):
@@ -86,10 +87,13 @@ def command(
     seed: options.SeedOption = None,
     method: options.MethodOption = None,
     draft_max: options.DraftMaxOption = None,
+    draft_length: options.DraftLengthOption = None,
+    predict_from: options.PredictFromOption = None,
     verify: options.VerifyOption = None,
     draft_temperature: options.DraftTemperatureOption = None,
     exact: options.ExactOption = False,
     strict: options.StrictOption = False,
+    explain: options.ExplainOption = False,
     ctx: options.CtxOption = None,
     threads: options.ThreadsOption = None,
 ) -> int:
@@ -104,6 +108,7 @@ def command(
         "threads": threads,
         "method": method,
         "draft_max": draft_max,
+        "draft_length": draft_length,
         "max_tokens": max_tokens,
         "system": system,
         "verify": verify,
@@ -119,8 +124,8 @@ def command(
         "logit_bias": parse_biases(logit_bias),
     }
     settings = Settings.of(target, given)
-    if exact and settings.draft_max > _EXACT_DRAFT_MAX:
-        raise UsageError(f"--exact drafts at most {_EXACT_DRAFT_MAX} tokens, not --draft-max {settings.draft_max}.")
+    if predict_from and not settings.method.uses_lookup:
+        raise UsageError(f"--method {settings.method} copies no text, but --predict-from names one: drop one of them.")
     plan = Plan(
         target=target,
         draft=choose_draft(registry, model, draft, settings.method),
@@ -133,10 +138,20 @@ def command(
     messages = [Message("user", text)]
     if settings.system:
         messages.insert(0, Message("system", clean(settings.system, "--system", warn)))
-    return _run(plan, messages, raw=raw, format_=format_, stats=stats)
+    predicted = [read_document(each, "--predict-from", warn) for each in predict_from or []]
+    return _run(plan, messages, predicted, raw=raw, format_=format_, stats=stats, explain=explain)
 
 
-def _run(plan: Plan, messages: list[Message], *, raw: bool, format_: Format, stats: bool) -> int:
+def _run(
+    plan: Plan,
+    messages: list[Message],
+    predicted: list[str],
+    *,
+    raw: bool,
+    format_: Format,
+    stats: bool,
+    explain: bool,
+) -> int:
     from specd.llama.devices import has_gpu
     from specd.llama.library import Interrupt, compute
     from specd.llama.vocab import TextDecoder
@@ -145,6 +160,7 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, format_: Format, sta
     settings, randomness = plan.settings, Randomness(plan.seed)
     output = Output(sys.stdout)
     status = StatusLine(sys.stderr, output, time.monotonic, color=uses_color(sys.stderr))
+    started = time.perf_counter()
     with ExitStack() as loaded:
         target = loaded.enter_context(load_target(plan, store, progress, interrupt))
         if plan.exact and has_gpu():
@@ -154,12 +170,21 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, format_: Format, sta
         draft = load_draft(target, plan, store, progress, interrupt, warn)
         if draft.engine is not None:
             loaded.callback(draft.engine.close)
-        drafter = build_drafter(target, plan, draft, randomness)
-        statistics = Statistics(time.perf_counter)
+        drafters, missing = build_drafters(target, plan, draft, predicted, randomness)
+        control = build_control(
+            Calibration(state_folder()),
+            plan,
+            target,
+            draft,
+            drafters,
+            context_length=len(prompt),
+            load_seconds=time.perf_counter() - started,
+        )
+        controller = control.controller
+        statistics = Statistics(time.perf_counter, lambda: controller.plain_seconds)
         events = generate(
             target,
-            drafter,
-            FixedLength(settings.draft_max),
+            controller,
             prompt,
             sampler(settings.sampling),
             RULES[settings.verify].verify,
@@ -177,6 +202,8 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, format_: Format, sta
             except EngineError:
                 output.finish()  # the text so far is a whole line; the reason follows on stderr
                 raise
+        control.keep()
+    notices = {**missing, **controller.notices}
     if format_ is Format.JSON:
         result = {
             "text": text,
@@ -185,12 +212,15 @@ def _run(plan: Plan, messages: list[Message], *, raw: bool, format_: Format, sta
             "draft": plan.draft.name if plan.draft is not None and draft.engine is not None else None,
             "prompt_tokens": statistics.num_prompt_tokens,
             "completion_tokens": statistics.num_completion_tokens,
-            "stats": statistics.as_dict(drafter.notices) | {"verify": settings.verify, "seed": plan.seed},
+            "stats": statistics.as_dict(notices, {drafter.name: drafter.counters for drafter in drafters})
+            | {"verify": settings.verify, "seed": plan.seed, "control": controller.report()},
         }
         output.write(json.dumps(result, ensure_ascii=False))
     output.finish()
     if stats or is_terminal(sys.stderr):
-        print(summary(statistics, statistics.off_reason(drafter.notices)), file=sys.stderr)
+        print(summary(statistics, statistics.off_reason(notices)), file=sys.stderr)
+    if explain:
+        print(explanation(statistics, controller.report(), notices), file=sys.stderr)
     if statistics.finish_reason == "interrupted":
         raise Interrupted("The answer was stopped.")
     return 0

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from specd.decoding.pricing import MAX_DRAFT
 from specd.decoding.sampling import SamplingParams
 from specd.decoding.verify import RuleName
 
-DEFAULT_DRAFT_MAX = 3  # a target pass over 4 rows: the first knee of CPU kernels
+DEFAULT_DRAFT_MAX = MAX_DRAFT
 DEFAULT_MAX_TOKENS = 1024
 DEFAULT_RULE = RuleName.BLOCK  # never accepts less than rejection, and measures best
 _SAMPLING_DEFAULTS = SamplingParams()
@@ -78,6 +79,33 @@ DraftMaxOption = Annotated[
         help="Most tokens to draft in a round.",
         rich_help_panel=_SPECULATION,
         show_default=str(DEFAULT_DRAFT_MAX),
+    ),
+]
+DraftLengthOption = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-length",
+        min=1,
+        max=63,
+        metavar="N",
+        help="Draft this many tokens every round, whatever it costs: for experiments.",
+        rich_help_panel=_SPECULATION,
+    ),
+]
+PredictFromOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--predict-from",
+        metavar="FILE",
+        help="A text that will come again in the answer, such as the old version of a file. Repeatable.",
+        rich_help_panel=_SPECULATION,
+        show_default="none",
+    ),
+]
+ExplainOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain", help="Say on stderr what drafting cost and gained here, and why.", rich_help_panel=_SPECULATION
     ),
 ]
 ExactOption = Annotated[

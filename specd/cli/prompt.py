@@ -18,7 +18,7 @@ def read_prompt(prompt: str | None, files: Sequence[Path], *, use_stdin: bool, w
     regular file, or when there is nothing else to work on. Raises UsageError when there is no prompt.
     """
     parts = [clean(prompt, "--prompt", warn)] if prompt is not None else []
-    parts += [decoded(_read_file(file), str(file), warn) for file in files]
+    parts += [read_document(file, "--file", warn) for file in files]
     if use_stdin and sys.stdin is not None and (_is_piped() if parts else not sys.stdin.isatty()):
         parts.append(decoded(sys.stdin.buffer.read(), "standard input", warn))
     if not parts:
@@ -43,11 +43,12 @@ def clean(argument: str, source: str, warn: Warn) -> str:
     return decoded(os.fsencode(argument), source, warn) if not argument.isascii() else argument
 
 
-def _read_file(file: Path) -> bytes:
+def read_document(file: Path, option: str, warn: Warn) -> str:
+    """The text of a file. Raises UsageError, with the option that names it, when it cannot be read."""
     try:
-        return file.read_bytes()
+        return decoded(file.read_bytes(), str(file), warn)
     except OSError as error:
-        raise UsageError(f"--file {file} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"{option} {file} cannot be read: {error.strerror}.") from error
 
 
 def _is_piped() -> bool:

@@ -20,7 +20,8 @@ class Settings:
     """Options that a model's entry in models.toml may have defaults for."""
 
     method: Method = Method.AUTO
-    draft_max: int = options.DEFAULT_DRAFT_MAX
+    draft_max: int | None = None
+    draft_length: int | None = None
     max_tokens: int = options.DEFAULT_MAX_TOKENS
     ctx: int | None = None
     threads: int | None = None

@@ -7,7 +7,6 @@ import numpy as np
 from specd.decoding.context import TokenBuffer, Tokens, as_tokens
 from specd.decoding.protocol import (
     Controller,
-    Drafter,
     Engine,
     Event,
     Finished,
@@ -23,7 +22,6 @@ from specd.errors import Interrupted
 
 def generate(
     target: Engine,
-    drafter: Drafter,
     controller: Controller,
     prompt: Sequence[int] | Tokens,
     to_distribution: ToDistribution,
@@ -37,7 +35,7 @@ def generate(
     """Decode up to `max_tokens` tokens after `prompt` (at least one token, at most `target.n_ctx`).
 
     Yields Prefilled, a Round per target pass, and Finished; the end token, if one comes, is the last token of
-    the last round. The output follows the target's distribution whatever the drafter proposes.
+    the last round. The output follows the target's distribution whatever is drafted.
 
     Whenever a Round is yielded, the target's cache holds exactly context[:-1]: the last token is pending and
     is scored together with the next draft. So the generator may be dropped at any point.
@@ -47,13 +45,11 @@ def generate(
     remaining = max_tokens
     reason: FinishReason = "length"
     try:
-        yield _prefill(target, drafter, context.view, clock)
+        yield _prefill(target, controller, context.view, clock)
         while remaining > 0 and len(context) <= target.n_ctx:
             started = clock()
             limit = min(remaining - 1, target.n_ctx - len(context), target.max_rows - 1)
-            budget = controller.budget(limit) if limit > 0 else 0
-            proposal = drafter.propose(context.view, budget)
-            draft = proposal.first(budget)
+            draft = controller.draft(context.view, limit)
             drafted = clock()
             logits = target.advance(np.concatenate([context.view[-1:], draft.tokens]))  # [num_draft + 1, n_vocab]
             scored = clock()
@@ -67,17 +63,15 @@ def generate(
             remaining -= len(tokens)
             round_ = Round(
                 tokens=as_tokens(tokens),
-                source=proposal.source,
-                num_draft_tokens=len(proposal),
+                draft=draft,
                 num_accepted=num_accepted,
                 num_rejected=len(draft) - verdict.num_accepted,
-                num_discarded=len(proposal) - len(draft) + verdict.num_accepted - num_accepted,
+                num_discarded=len(draft.unscored) + verdict.num_accepted - num_accepted,
                 draft_seconds=drafted - started,
                 target_seconds=scored - drafted,
                 seconds=clock() - started,
             )
-            controller.observe(round_)
-            drafter.observe(round_)
+            controller.observe(context.view, round_)
             yield round_
             if ended:
                 yield Finished("stop")
@@ -87,12 +81,12 @@ def generate(
     yield Finished(reason)
 
 
-def _prefill(target: Engine, drafter: Drafter, prompt: Tokens, clock: Callable[[], float]) -> Prefilled:
+def _prefill(target: Engine, controller: Controller, prompt: Tokens, clock: Callable[[], float]) -> Prefilled:
     started = clock()
     num_reused = target.matching(prompt[:-1])
     target.sync(prompt[:-1])  # the common prefix is kept
     synced = clock()
-    drafter.prepare(prompt)
+    controller.prepare(prompt)
     return Prefilled(len(prompt), num_reused, synced - started, clock() - synced)
 
 

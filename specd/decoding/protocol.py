@@ -1,8 +1,8 @@
 """The seams of the loop: what an engine, a drafter and a controller must do, and what the loop reports."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -51,30 +51,72 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """Proposed tokens, and exactly the distributions they were drawn from.
+class Evidence:
+    """What a drafter knows about a token before the target has scored it: a controller prices the token by it.
 
-    source:  the name of the drafter that proposed them
-    tokens:  `[num_draft]`
-    probs:   one distribution per token
+    It may depend on the context, on the tokens drafted before and on the distribution that the token is drawn from,
+    but never on which token was drawn: to end a draft because of the token drawn would bias sampled text.
+
+    source:        the name of the drafter
+    depth:         how many tokens the same drafter put into this draft before it
+    match_length:  how many tokens in front of it match the place it is copied from; 0 without such a place
+    count, total:  of `total` places that match, how many continue with this token
+    confidence:    the probability of the drafter's most likely token; None without probabilities
     """
 
     source: str
-    tokens: Tokens
-    probs: tuple[Distribution, ...]
+    depth: int
+    match_length: int = 0
+    count: int = 0
+    total: int = 0
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One proposed token, and exactly the distribution it was drawn from."""
+
+    token: int
+    probs: Distribution
+    evidence: Evidence
 
     @classmethod
-    def certain(cls, source: str, tokens: list[int]) -> "Draft":
-        """A draft without probabilities of its own: each token's distribution is one-hot."""
-        probs = tuple(Distribution.one_hot(token) for token in tokens)
-        return cls(source, np.array(tokens, np.int32), probs)
+    def certain(cls, token: int, evidence: Evidence) -> "Proposal":
+        """A token without probabilities: its distribution is one-hot."""
+        return cls(token, Distribution.one_hot(token), evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Proposed tokens to be scored.
+
+    tokens:    `[num_draft]`
+    probs:     one distribution per token
+    evidence:  what is known about each
+    unscored:  about tokens that were drafted too but left out
+    seconds:   what drafting cost, by drafter
+    """
+
+    tokens: Tokens
+    probs: tuple[Distribution, ...]
+    evidence: tuple[Evidence, ...]
+    unscored: tuple[Evidence, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        proposals: Sequence[Proposal],
+        unscored: Sequence[Evidence] = (),
+        seconds: Mapping[str, float] | None = None,
+    ) -> "Draft":
+        """A draft of these tokens, in this order."""
+        tokens = np.array([proposal.token for proposal in proposals], np.int32)
+        probs = tuple(proposal.probs for proposal in proposals)
+        return cls(tokens, probs, tuple(proposal.evidence for proposal in proposals), tuple(unscored), seconds or {})
 
     def __len__(self) -> int:
         return len(self.tokens)
-
-    def first(self, num_tokens: int) -> "Draft":
-        """The draft cut to at most `num_tokens`."""
-        return Draft(self.source, self.tokens[:num_tokens], self.probs[:num_tokens])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +129,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The prompt, but for its last token, is in the target's cache, and the drafter has taken it in."""
+    """The prompt, but for its last token, is in the target's cache, and drafters have taken it in."""
 
     num_prompt_tokens: int
     num_reused: int  # tokens that the target's cache held already
@@ -104,14 +146,18 @@ class Round:
     """
 
     tokens: Tokens  # [num_tokens], committed
-    source: str  # who drafted; also set when nothing was proposed
-    num_draft_tokens: int
-    num_accepted: int  # drafted tokens that were committed
-    num_rejected: int  # scored by the target, and refused or behind a refused one
-    num_discarded: int  # never scored, or behind an end token
+    draft: Draft
+    num_accepted: int  # drafted tokens that were committed: the draft's first
+    num_rejected: int  # scored by the target, and refused or behind a refused one: the draft's last
+    num_discarded: int  # never scored, or between the others: behind an end token
     draft_seconds: float
     target_seconds: float
     seconds: float  # the whole round inside the loop
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """All that were drafted, scored or not."""
+        return len(self.draft) + len(self.draft.unscored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +178,28 @@ class Drafter(Protocol):
         """What statistics call it."""
 
     @property
+    def is_free(self) -> bool:
+        """Whether proposing takes microseconds, so that it may be asked and scored at every token."""
+
+    @property
     def notices(self) -> Mapping[str, str]:
-        """Why a drafter in it does not propose, or stopped proposing, by the drafter's name."""
+        """Why it does not propose, or stopped proposing, by its name."""
+
+    @property
+    def counters(self) -> Mapping[str, float]:
+        """What it counted by itself, for the statistics."""
 
     def prepare(self, context: Tokens) -> None:
         """Take in a prompt: what that costs counts as prefill. `propose` works without it."""
 
-    def propose(self, context: Tokens, max_tokens: int) -> Draft:
-        """Up to `max_tokens` tokens to follow `context` (prompt and output so far); none is fine.
+    def backlog(self, context: Tokens) -> int:
+        """How many tokens it must take in before it can propose what follows `context`; 0 when that is free."""
 
-        Every proposed id is below the target's n_vocab. The context may differ from the last call's in any way.
+    def propose(self, context: Tokens) -> Iterator[Proposal]:
+        """Tokens to follow `context` (prompt, output and what others drafted so far), one at a time.
+
+        Each costs when it is taken, so that whoever takes them decides how many. Every proposed id is below the
+        target's n_vocab. The context may differ from the last call's in any way.
         """
 
     def observe(self, round_: Round) -> None:
@@ -149,10 +207,24 @@ class Drafter(Protocol):
 
 
 class Controller(Protocol):
-    """Decides how far to draft."""
+    """Decides who drafts, and how far."""
 
-    def budget(self, limit: int) -> int:
-        """The most tokens to draft this round, at most `limit`; 0 for a plain step."""
+    @property
+    def notices(self) -> Mapping[str, str]:
+        """Why a drafter is not used, by its name."""
 
-    def observe(self, round_: Round) -> None:
-        """Told of every round after its verification."""
+    @property
+    def plain_seconds(self) -> float | None:
+        """Seconds of a plain step, as far as is known now; None when not kept track of."""
+
+    def report(self) -> dict[str, Any]:
+        """What it decided and why, as for JSON."""
+
+    def prepare(self, context: Tokens) -> None:
+        """Let drafters take in a prompt."""
+
+    def draft(self, context: Tokens, limit: int) -> Draft:
+        """At most `limit` tokens to follow `context`, prompt and output so far; an empty draft is a plain step."""
+
+    def observe(self, context: Tokens, round_: Round) -> None:
+        """Told of every round after its verification; `context` ends with the round's tokens."""

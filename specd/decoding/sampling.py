@@ -19,6 +19,7 @@ Indices = npt.NDArray[np.intp]
 Kept = Indices | slice  # which entries a filter keeps; ALL copies nothing
 ALL = slice(None)
 _BLOCK = 128  # entries whose maximum stands for them in the search for the largest
+_NEGLIGIBLE = 17.0  # logits below the largest
 _FIRST_NUCLEUS = 64  # tokens that top-p sorts at first; more only when they do not reach it
 
 
@@ -100,6 +101,15 @@ def greedy(row: LogitsRow, history: Tokens) -> Distribution:
     token = int(row.argmax())
     _check(row[token])
     return Distribution.one_hot(token)
+
+
+def certainty(row: LogitsRow) -> float:
+    """The probability of the most likely token at temperature 1. Tokens less likely by a factor of exp(17), which sum
+    to less than 1 % even over a large vocabulary that is otherwise flat, are left out: they would be most of the work.
+    """
+    peak = row.max()
+    near = row[row > peak - _NEGLIGIBLE]
+    return float(1 / np.exp(near - peak).sum()) if len(near) else 0.0
 
 
 def biased(row: LogitsRow, bias: Mapping[int, float]) -> LogitsRow:

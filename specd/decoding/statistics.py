@@ -1,13 +1,16 @@
 """What a generation did and cost, gathered from the loop's events. Metric names follow vLLM's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from specd.decoding.protocol import Event, Finished, FinishReason, Prefilled, Round
 
 MIN_PLAIN_ROUNDS = 2  # fewer say nothing: one step of a shared machine can be far off
+
+
+Fate = Literal["accepted", "rejected", "discarded"]
 
 
 @dataclass(slots=True)
@@ -23,16 +26,17 @@ class DrafterCounts:
     draft_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
 
-    def add(self, round_: Round) -> None:
-        """Count a round."""
-        self.num_drafts += 1 if round_.num_draft_tokens else 0
-        self.num_draft_tokens += round_.num_draft_tokens
-        self.num_accepted_tokens += round_.num_accepted
-        self.num_rejected_tokens += round_.num_rejected
-        self.num_discarded_tokens += round_.num_discarded
-        self.draft_seconds += round_.draft_seconds
-        _count_positions(self.draft_per_position, round_.num_draft_tokens)
-        _count_positions(self.accepted_per_position, round_.num_accepted)
+    def add(self, fates: Sequence[tuple[int, Fate]], seconds: float) -> None:
+        """Count what became of tokens of one draft, by their places in it, and what drafting them cost."""
+        self.num_drafts += 1 if fates else 0
+        self.draft_seconds += seconds
+        for place, fate in fates:
+            self.num_draft_tokens += 1
+            self.num_accepted_tokens += fate == "accepted"
+            self.num_rejected_tokens += fate == "rejected"
+            self.num_discarded_tokens += fate == "discarded"
+            _count(self.draft_per_position, place, 1)
+            _count(self.accepted_per_position, place, fate == "accepted")
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -54,17 +58,33 @@ class DrafterCounts:
         }
 
 
-def _count_positions(counts: list[int], length: int) -> None:
-    counts.extend([0] * (length - len(counts)))
-    for i in range(length):
-        counts[i] += 1
+def _count(counts: list[int], place: int, number: int) -> None:
+    if number:
+        counts.extend([0] * (place + 1 - len(counts)))
+        counts[place] += number
+
+
+def _fates(round_: Round) -> list[tuple[str, int, Fate]]:
+    """Of each drafted token its drafter, its place in the draft, and what became of it."""
+    draft, num_accepted = round_.draft, round_.num_accepted
+    first_rejected = len(draft) - round_.num_rejected
+    scored: list[tuple[str, int, Fate]] = []
+    for i, evidence in enumerate(draft.evidence):
+        fate: Fate = "accepted" if i < num_accepted else "discarded" if i < first_rejected else "rejected"
+        scored.append((evidence.source, i, fate))
+    return scored + [(evidence.source, len(draft) + i, "discarded") for i, evidence in enumerate(draft.unscored)]
 
 
 class Statistics:
-    """Add every event as it comes; ask at any time."""
+    """Add every event as it comes; ask at any time.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    plain_seconds:  what a plain step takes now, where somebody keeps track of it; else None, and the plain steps of
+                    this run tell
+    """
+
+    def __init__(self, clock: Callable[[], float], plain_seconds: Callable[[], float | None] = lambda: None) -> None:
         self._clock = clock
+        self._known_plain_seconds = plain_seconds
         self._started = clock()
         self._prefilled_at: float | None = None
         self._last_at = self._started
@@ -107,8 +127,11 @@ class Statistics:
         self.target_seconds += round_.target_seconds
         self.last_draft = round_.num_draft_tokens
         self.longest_draft = max(self.longest_draft, round_.num_draft_tokens)
-        self.total.add(round_)
-        self.by_drafter.setdefault(round_.source, DrafterCounts()).add(round_)
+        fates = _fates(round_)
+        self.total.add([(place, fate) for _, place, fate in fates], round_.draft_seconds)
+        for name in {*round_.draft.seconds, *(source for source, _, _ in fates)}:
+            own = [(place, fate) for source, place, fate in fates if source == name]
+            self.by_drafter.setdefault(name, DrafterCounts()).add(own, round_.draft.seconds.get(name, 0.0))
         if round_.num_draft_tokens == 0:
             self._plain_seconds.append(round_.seconds - round_.draft_seconds)
         else:
@@ -132,7 +155,9 @@ class Statistics:
 
     @property
     def plain_tokens_per_second_estimate(self) -> float | None:
-        """From the median plain step of this run; None when too few steps were plain."""
+        """Of this run; None when nobody kept track of it and too few steps were plain."""
+        if (known := self._known_plain_seconds()) is not None:
+            return 1 / known
         if len(self._plain_seconds) < MIN_PLAIN_ROUNDS:
             return None
         return 1 / median(self._plain_seconds)
@@ -156,15 +181,21 @@ class Statistics:
             return None
         return plain * sum(self._drafted_seconds) / len(self._drafted_seconds)
 
-    def as_dict(self, notices: Mapping[str, str]) -> dict[str, Any]:
+    def as_dict(
+        self, notices: Mapping[str, str], counters: Mapping[str, Mapping[str, float]] | None = None
+    ) -> dict[str, Any]:
         """The `stats` object of the JSON contract.
 
-        notices:  by drafter, why it does not propose; when no drafter proposed anything, they are the reason
-                  why speculation was off.
+        notices:   by drafter, why it does not propose; when no drafter proposed anything, they are the reason
+                   why speculation was off
+        counters:  by drafter, what it counted by itself
         """
         drafters = {name: counts.as_dict() for name, counts in self.by_drafter.items()}
         for name, reason in notices.items():
             drafters.setdefault(name, DrafterCounts().as_dict())["yielded"] = reason
+        for name, counted in (counters or {}).items():
+            if counted:
+                drafters.setdefault(name, DrafterCounts().as_dict()).update(counted)
         stats: dict[str, Any] = {
             "prefill_seconds": self.prefill_seconds,
             "time_to_first_token_seconds": self.time_to_first_token_seconds,

@@ -1,25 +1,26 @@
 """Drafting with a small model."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-import numpy as np
-
-from specd.decoding.context import Tokens, as_tokens
-from specd.decoding.distribution import Distribution
-from specd.decoding.protocol import Draft, Engine, Round
+from specd.decoding.context import TokenBuffer, Tokens
+from specd.decoding.protocol import Engine, Evidence, Proposal, Round
 from specd.decoding.randomness import Randomness
-from specd.decoding.sampling import ToDistribution
+from specd.decoding.sampling import ToDistribution, certainty
 from specd.decoding.verify import Draw
 from specd.errors import EngineError
+
+REGULAR_BACKLOG = 2  # tokens: the correction, behind the last drafted token when all were accepted
 
 
 class DraftModel:
     """Decodes ahead with a small model that keeps its own KV cache.
 
-    The cache already holds the tokens that were accepted, so a draft of k tokens takes k decodes: the first
-    one takes in whatever was committed since. When the context does not fit, or holds ids that the draft does
-    not know, it proposes nothing and says why; the target goes on.
+    The cache already holds the tokens that were accepted, so each proposed token takes one decode: the first takes
+    in what was committed since, in one batch. After rounds in which the model was idle that is a longer one, which is
+    counted and timed. When the context does not fit, or holds ids that the draft does not know, it proposes nothing
+    and says why; the target goes on.
 
     to_distribution:  the draft's own sampling; may differ from the target's
     draw:             how tokens are drawn from it: goes with the rule that verifies them
@@ -27,6 +28,7 @@ class DraftModel:
     """
 
     name = "draft"
+    is_free = False
 
     def __init__(
         self,
@@ -36,19 +38,32 @@ class DraftModel:
         *,
         num_shared: int,
         randomness: Randomness,
+        clock: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._to_distribution = to_distribution
         self._num_shared = num_shared
         self._draw = draw
         self._randomness = randomness
+        self._clock = clock
         self._failed = False
         self._notice: str | None = None
+        self._num_decodes = self._num_catch_ups = 0
+        self._catch_up_seconds = 0.0
 
     @property
     def notices(self) -> Mapping[str, str]:
         """Why it stopped proposing, if it did."""
         return {self.name: self._notice} if self._notice else {}
+
+    @property
+    def counters(self) -> Mapping[str, float]:
+        """Decodes, each of which gave a token; those that took in more as it had been idle, and their seconds."""
+        return {
+            "num_decodes": self._num_decodes,
+            "num_catch_up_decodes": self._num_catch_ups,
+            "catch_up_seconds": self._catch_up_seconds,
+        }
 
     def prepare(self, context: Tokens) -> None:
         """Decode the prompt, but for its last token."""
@@ -56,22 +71,31 @@ class DraftModel:
             with self._failing_softly():
                 self._engine.sync(context[:-1])
 
-    def propose(self, context: Tokens, max_tokens: int) -> Draft:
-        """One decode per token; fewer than `max_tokens` at the end of the draft's context."""
-        tokens: list[int] = []
-        probs: list[Distribution] = []
-        if max_tokens > 0 and self._can_follow(context):
-            with self._failing_softly():
-                logits = self._engine.sync(context, num_rows=1)
-                for i in range(min(max_tokens, self._engine.n_ctx - len(context) + 1)):
-                    if i:
-                        logits = self._engine.advance(as_tokens(tokens[-1:]))
-                    history = np.concatenate([context, as_tokens(tokens)])
-                    q = self._to_distribution(logits[-1, : self._num_shared], history)
-                    token, q = self._draw(q, len(history), self._randomness)
-                    tokens.append(token)
-                    probs.append(q)
-        return Draft(self.name, as_tokens(tokens), tuple(probs))
+    def backlog(self, context: Tokens) -> int:
+        """How many tokens of the context are not in its cache."""
+        return len(context) - self._engine.matching(context[:-1])
+
+    def propose(self, context: Tokens) -> Iterator[Proposal]:
+        """One decode per token, to the end of the draft's context."""
+        if not self._can_follow(context):
+            return
+        with self._failing_softly():
+            idle, started = self.backlog(context) > REGULAR_BACKLOG, self._clock()
+            logits = self._engine.sync(context, num_rows=1)
+            if idle:
+                self._num_catch_ups += 1
+                self._catch_up_seconds += self._clock() - started
+            history = TokenBuffer(context, capacity=len(context) + 64)
+            for depth in itertools.count():
+                self._num_decodes += 1
+                row = logits[-1, : self._num_shared]
+                evidence = Evidence(self.name, depth, confidence=certainty(row))
+                token, q = self._draw(self._to_distribution(row, history.view), len(history), self._randomness)
+                yield Proposal(token, q, evidence)
+                if len(history) >= self._engine.n_ctx:
+                    return
+                history.extend([token])
+                logits = self._engine.advance(history.view[-1:])
 
     def observe(self, round_: Round) -> None:
         """Nothing to learn: `propose` sees the committed tokens in the context."""

@@ -36,6 +36,8 @@ class Engine:
     gpu_layers:  how many layers a GPU takes, -1 for all; no effect without one
     interrupt:   may be shared with other engines
 
+    `identity` tells apart engines whose passes may cost differently.
+
     Raises NoSuchFile or EngineError when the file cannot be loaded, with llama.cpp's own last complaint.
     """
 
@@ -59,6 +61,7 @@ class Engine:
         self._context: Any = None
         self._held = TokenBuffer()
         self._model = self._load(gpu_layers)
+        self.identity = [*file_identity(path), threads, exact, gpu_layers, library.build()]
         self.vocabulary = Vocabulary(self._model)
         self.n_vocab = self.vocabulary.size
         self.trained_context: int = C.llama_model_n_ctx_train(self._model)
@@ -246,6 +249,12 @@ class Engine:
             C.llama_free(self._context)
             self._context = None
         self._held.truncate(0)
+
+
+def file_identity(path: Path) -> list[object]:
+    """What tells a file from others and from its own earlier states, without reading it."""
+    stat = path.stat()
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
 
 
 class _Batch:

@@ -4,6 +4,7 @@ Importing this module loads the library (0.4 s), so commands import it only when
 """
 
 import ctypes
+import importlib.metadata
 import os
 import threading
 from collections import deque
@@ -44,6 +45,11 @@ def _on_log(level: int, text: bytes | None, _: object) -> None:
 _log_callback = C.llama_log_callback(_on_log)  # referenced here, or it would be collected while in use
 C.llama_log_set(_log_callback, None)
 C.llama_backend_init()
+
+
+def build() -> str:
+    """The version of the bindings, and what their llama.cpp was built for and found on this machine."""
+    return f"{importlib.metadata.version('llama-cpp-python')} {C.llama_print_system_info().decode()}"
 
 
 def forget_complaints() -> None:

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specd.llama.engine import Engine
+from specd.llama.engine import Engine, file_identity
 from specd.llama.vocab import Vocabulary
 
 FIRST_COMPARED = 5  # ids below hold special tokens that models of one family spell differently
@@ -43,7 +43,7 @@ def compare_vocabularies(target: Vocabulary, draft: Vocabulary) -> Pairing:
 
 def pair(target: Engine, draft: Engine, cache: Path) -> Pairing:
     """`compare_vocabularies`, with the verdict kept in the folder `cache` by file and file date."""
-    key = json.dumps([_FORMAT, _identity(target.path), _identity(draft.path)])
+    key = json.dumps([_FORMAT, file_identity(target.path), file_identity(draft.path)])
     file = cache / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     try:
         return Pairing(**json.loads(file.read_text()))
@@ -66,8 +66,3 @@ def too_large(target: Engine, draft: Engine) -> str | None:
         f"The draft {draft.path.name} ({draft.num_bytes / 1e9:.2f} GB) is not clearly smaller than the target "
         f"{target.path.name} ({target.num_bytes / 1e9:.2f} GB): speculation can hardly pay. Are they swapped?"
     )
-
-
-def _identity(path: Path) -> list[object]:
-    stat = path.stat()
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]

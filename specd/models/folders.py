@@ -14,3 +14,8 @@ def cache_folder() -> Path:
 def config_folder() -> Path:
     """The user's models.toml; `SPECD_CONFIG` overrides it."""
     return Path(os.environ.get("SPECD_CONFIG") or platformdirs.user_config_dir("specd"))
+
+
+def state_folder() -> Path:
+    """What was measured and learned on this machine; `SPECD_STATE` overrides it. Safe to delete."""
+    return Path(os.environ.get("SPECD_STATE") or platformdirs.user_state_dir("specd"))

@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from specd.decoding.acceptance import Acceptance
+from specd.decoding.adaptive import Adaptive
 from specd.decoding.context import as_tokens
 from specd.decoding.controller import FixedLength
+from specd.decoding.costs import PassCosts
 from specd.decoding.distribution import Distribution
 from specd.decoding.loop import generate
-from specd.decoding.protocol import Draft, Drafter, Round, Verdict
+from specd.decoding.pricing import Prices
+from specd.decoding.protocol import Controller, Draft, Drafter, Round, Verdict
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, ToDistribution, sampler
 from specd.decoding.verify import RULES, RuleName, Verify, rejection
-from specd.drafting.hybrid import NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from tests.fakes import FakeClock, FakeEngine, random_drafter
@@ -32,7 +35,7 @@ PARAMS = SamplingParams(
     frequency_penalty=0.4,
     penalty_window=4,
 )
-Build = Callable[[RuleName, Randomness], Drafter]
+Build = Callable[[RuleName, Randomness], list[Drafter]]
 
 
 def target_engine() -> FakeEngine:
@@ -52,10 +55,11 @@ def remembered(to_distribution: ToDistribution) -> ToDistribution:
     return look_up
 
 
-def model(rule: RuleName, randomness: Randomness) -> Drafter:
+def model(rule: RuleName, randomness: Randomness) -> list[Drafter]:
     own = remembered(sampler(SamplingParams(temperature=0.8, top_k=0, top_p=1.0, min_p=0.0)))
     engine = FakeEngine(VOCABULARY, seed=4)
-    return DraftModel(engine, own, RULES[rule].draw, num_shared=VOCABULARY, randomness=randomness)
+    draw = RULES[rule].draw
+    return [DraftModel(engine, own, draw, num_shared=VOCABULARY, randomness=randomness, clock=FakeClock())]
 
 
 def expected_counts(to_distribution: ToDistribution) -> dict[tuple[int, ...], float]:
@@ -72,22 +76,41 @@ def expected_counts(to_distribution: ToDistribution) -> dict[tuple[int, ...], fl
     return expected
 
 
-def sampled_counts(verify: Verify, build: Build, rule: RuleName, to_distribution: ToDistribution) -> Counter:
+def fixed(drafters: list[Drafter]) -> Controller:
+    return FixedLength(drafters, 2, FakeClock(), plain_every=10**9)
+
+
+def adaptive(drafters: list[Drafter]) -> Controller:
+    """At prices at which the draft's confidence decides how far it goes."""
+    paid = {drafter.name: PassCosts({1: 0.2}) for drafter in drafters if not drafter.is_free}
+    prices = Prices(PassCosts({1: 1.0, 4: 1.3}), paid)
+    acceptance = Acceptance({("draft",): 0.5, ("lookup",): 0.5})
+    return Adaptive(drafters, prices, acceptance, FakeClock(), max_draft=3)
+
+
+def sampled_counts(
+    verify: Verify,
+    build: Build,
+    rule: RuleName,
+    to_distribution: ToDistribution,
+    control: Callable[[list[Drafter]], Controller] = fixed,
+) -> Counter:
     engine = target_engine()
     to_distribution = remembered(to_distribution)
     randomness = Randomness(12345)
-    drafter = build(rule, randomness)
+    drafters = build(rule, randomness)
+    controller = control(drafters)
     counts: Counter[tuple[int, ...]] = Counter()
     for i in range(DRAWS):
         if rule is RuleName.COUPLED:  # its noise is a function of seed and place: another seed for every draw
             randomness = Randomness(i)
-            if isinstance(drafter, DraftModel):
-                drafter._randomness = randomness
+            for drafter in drafters:
+                if isinstance(drafter, DraftModel):
+                    drafter._randomness = randomness
         tokens: list[int] = []
         events = generate(
             engine,
-            drafter,
-            FixedLength(2, plain_every=10**9),
+            controller,
             PROMPT,
             to_distribution,
             verify,
@@ -117,8 +140,12 @@ def excess_chi_square(counts: Counter, expected: dict[tuple[int, ...], float]) -
     return statistic / (df * (1 - 2 / (9 * df) + 3.719 * math.sqrt(2 / (9 * df))) ** 3)
 
 
-def lookup(rule: RuleName, randomness: Randomness) -> Drafter:
-    return Lookup()
+def lookup(rule: RuleName, randomness: Randomness) -> list[Drafter]:
+    return [Lookup()]
+
+
+def both(rule: RuleName, randomness: Randomness) -> list[Drafter]:
+    return [*lookup(rule, randomness), *model(rule, randomness)]
 
 
 CASES = [(rule, build) for rule in RuleName for build in (model, lookup)]
@@ -129,6 +156,31 @@ def test_sampled_text_follows_the_target(rule: RuleName, build: Build) -> None:
     to_distribution = sampler(PARAMS)
     counts = sampled_counts(RULES[rule].verify, build, rule, to_distribution)
     assert excess_chi_square(counts, expected_counts(to_distribution)) < 1
+
+
+@pytest.mark.parametrize("rule", RuleName)
+def test_sampled_text_follows_the_target_when_its_confidence_ends_a_draft(rule: RuleName) -> None:
+    to_distribution = sampler(PARAMS)
+    counts = sampled_counts(RULES[rule].verify, both, rule, to_distribution, adaptive)
+    assert excess_chi_square(counts, expected_counts(to_distribution)) < 1
+
+
+class KeepsWhatItLikes(FixedLength):
+    """A wrong controller: it leaves out tokens for what they are, not for what was known before they were drawn."""
+
+    def draft(self, context: np.ndarray, limit: int) -> Draft:
+        draft = super().draft(context, limit)
+        liked = next((i for i, token in enumerate(draft.tokens.tolist()) if token % 2), len(draft))
+        return Draft(draft.tokens[:liked], draft.probs[:liked], draft.evidence[:liked])
+
+
+def test_a_controller_that_picks_by_the_drawn_tokens_fails_the_same_test() -> None:
+    def picky(drafters: list[Drafter]) -> Controller:
+        return KeepsWhatItLikes(drafters, 2, FakeClock(), plain_every=10**9)
+
+    to_distribution = sampler(PARAMS)
+    counts = sampled_counts(rejection, model, RuleName.REJECTION, to_distribution, picky)
+    assert excess_chi_square(counts, expected_counts(to_distribution)) > 5
 
 
 def accept_if_possible(draft: Draft, rows: Iterator[Distribution], position: int, randomness: Randomness) -> Verdict:
@@ -162,8 +214,7 @@ def coupled_rounds(build: Build, k: int, seed: int) -> list[Round]:
     rule = RuleName.COUPLED
     events = generate(
         FakeEngine(seed=3),
-        build(rule, randomness),
-        FixedLength(k),
+        FixedLength(build(rule, randomness), k, FakeClock()),
         PROMPT,
         sampler(SamplingParams(temperature=1.0)),
         RULES[rule].verify,
@@ -179,9 +230,10 @@ def sequence(build: Build, k: int, seed: int) -> list[int]:
     return [token for round_ in coupled_rounds(build, k, seed) for token in round_.tokens.tolist()]
 
 
-def same_model(rule: RuleName, randomness: Randomness) -> Drafter:
+def same_model(rule: RuleName, randomness: Randomness) -> list[Drafter]:
     own = sampler(SamplingParams(temperature=1.0))
-    return DraftModel(FakeEngine(seed=3), own, RULES[rule].draw, num_shared=50, randomness=randomness)
+    draw = RULES[rule].draw
+    return [DraftModel(FakeEngine(seed=3), own, draw, num_shared=50, randomness=randomness, clock=FakeClock())]
 
 
 def test_a_coupled_draft_of_the_same_model_always_stands() -> None:
@@ -193,10 +245,10 @@ def test_coupled_text_is_the_same_with_any_drafter_and_any_length() -> None:
     drafters: list[Build] = [
         lookup,
         same_model,
-        lambda rule, randomness: random_drafter(FakeEngine(seed=3)),
+        lambda rule, randomness: [random_drafter(FakeEngine(seed=3))],
     ]
     for seed in range(5):
-        plain = sequence(lambda rule, randomness: NoDrafter({}), 0, seed)
+        plain = sequence(lambda rule, randomness: [], 0, seed)
         assert len(set(plain)) > 10
         for build in drafters:
             for k in (1, 3, 6):

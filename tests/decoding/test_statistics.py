@@ -1,14 +1,16 @@
+from dataclasses import replace
+
 import pytest
 
-from specd.decoding.context import as_tokens
 from specd.decoding.protocol import Finished, Prefilled, Round
 from specd.decoding.statistics import Statistics
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, draft_of, round_of
 
 
-def round_of(tokens: int, source: str, drafted: int, accepted: int, discarded: int = 0, seconds: float = 1.0) -> Round:
+def a_round(tokens: int, source: str, drafted: int, accepted: int, discarded: int = 0, seconds: float = 1.0) -> Round:
+    draft = replace(draft_of([1] * drafted, source), seconds={source: 0.25})
     rejected = drafted - accepted - discarded
-    return Round(as_tokens([1] * tokens), source, drafted, accepted, rejected, discarded, 0.25, seconds - 0.25, seconds)
+    return round_of([1] * tokens, draft, accepted, rejected=rejected, draft_seconds=0.25, seconds=seconds)
 
 
 @pytest.fixture
@@ -18,11 +20,11 @@ def statistics() -> Statistics:
     clock.now = 2.0
     statistics.add(Prefilled(10, 4, 1.5, 0.5))
     for event in (
-        round_of(4, "draft", 3, 3, seconds=2.0),
-        round_of(1, "none", 0, 0),
-        round_of(2, "lookup", 3, 1, seconds=2.0),
-        round_of(1, "none", 0, 0, seconds=1.5),
-        round_of(2, "draft", 3, 2, discarded=1, seconds=2.0),
+        a_round(4, "draft", 3, 3, seconds=2.0),
+        a_round(1, "none", 0, 0),
+        a_round(2, "lookup", 3, 1, seconds=2.0),
+        a_round(1, "none", 0, 0, seconds=1.5),
+        a_round(2, "draft", 3, 2, discarded=1, seconds=2.0),
     ):
         clock.now += event.seconds + 0.1  # whoever consumes the events takes time too
         statistics.add(event)
@@ -69,7 +71,7 @@ def test_plain_speed_comes_from_plain_rounds_of_this_run(statistics: Statistics)
 def test_without_plain_rounds_there_is_no_estimate() -> None:
     statistics = Statistics(FakeClock())
     statistics.add(Prefilled(1, 0, 0.0, 0.0))
-    statistics.add(round_of(4, "draft", 3, 3))
+    statistics.add(a_round(4, "draft", 3, 3))
     stats = statistics.as_dict({})
     assert stats["plain_tokens_per_second_estimate"] is None
     assert stats["speedup_estimate"] is None
@@ -77,12 +79,12 @@ def test_without_plain_rounds_there_is_no_estimate() -> None:
 
 def test_notices_are_told_and_explain_why_speculation_was_off() -> None:
     statistics = Statistics(FakeClock())
-    statistics.add(round_of(1, "none", 0, 0))
+    statistics.add(a_round(1, "none", 0, 0))
     stats = statistics.as_dict({"draft": "its file is broken"})
     assert stats["speculation_off_reason"] == "its file is broken"
     assert stats["drafters"]["draft"]["yielded"] == "its file is broken"
     assert stats["acceptance_rate"] is None
-    statistics.add(round_of(2, "lookup", 1, 1))
+    statistics.add(a_round(2, "lookup", 1, 1))
     assert "speculation_off_reason" not in statistics.as_dict({"draft": "its file is broken"})
 
 

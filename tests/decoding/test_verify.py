@@ -12,6 +12,7 @@ from specd.decoding.protocol import Draft, Verdict
 from specd.decoding.randomness import Randomness
 from specd.decoding.verify import RULES, Rule, RuleName, block, draw_coupled, rejection
 from tests.enumeration import Branching, coupled_joint, every_way
+from tests.fakes import draft_of
 
 Table = Callable[[tuple[int, ...]], Distribution]
 NUM_CASES = {0: 5, 1: 40, 2: 30, 3: 12}
@@ -48,11 +49,11 @@ def one_round(rule: Rule, p: Table, q: Table, k: int, randomness: Branching) -> 
         tokens.append(token)
         probs.append(drawn_from)
     rows = (p(tuple(tokens[:i])) for i in range(k + 1))
-    verdict = rule.verify(Draft("toy", as_tokens(tokens), tuple(probs)), rows, 0, randomness)  # type: ignore[arg-type]
+    verdict = rule.verify(draft_of(tokens, probs=probs), rows, 0, randomness)  # type: ignore[arg-type]
     output = [*tokens[: verdict.num_accepted], verdict.next_token]
     while len(output) < k + 1:
         row = iter([p(tuple(output))])
-        output.append(rule.verify(Draft.certain("toy", []), row, len(output), randomness).next_token)  # type: ignore[arg-type]
+        output.append(rule.verify(draft_of([]), row, len(output), randomness).next_token)  # type: ignore[arg-type]
     return tuple(output), verdict.num_accepted
 
 
@@ -198,7 +199,7 @@ def test_with_certainties_the_correction_comes_from_the_first_refused_row(name: 
     drafted = [10, 11, 12, 13]
     rows = [Distribution.one_hot(t if i < num_right else 50 + i) for i, t in enumerate([*drafted, 54])]
     asked = iter(rows)
-    verdict = RULES[name].verify(Draft.certain("toy", drafted), asked, 7, Randomness(0))
+    verdict = RULES[name].verify(draft_of(drafted), asked, 7, Randomness(0))
     assert verdict == Verdict(num_right, 54 if num_right == 4 else 50 + num_right)
     assert len(list(asked)) == 4 - num_right
 
@@ -206,7 +207,7 @@ def test_with_certainties_the_correction_comes_from_the_first_refused_row(name: 
 @pytest.mark.parametrize("name", RuleName)
 def test_a_plain_step_draws_from_the_target(name: RuleName) -> None:
     p = random_table(3)(())
-    ways = every_way(lambda r: RULES[name].verify(Draft.certain("toy", []), iter([p]), 0, r))  # type: ignore[arg-type]
+    ways = every_way(lambda r: RULES[name].verify(draft_of([]), iter([p]), 0, r))  # type: ignore[arg-type]
     weights = {verdict.next_token: weight for weight, verdict in ways}
     assert weights == pytest.approx({t: p.prob(t) for t in p.tokens.tolist()})
 
@@ -222,7 +223,7 @@ def test_coupled_output_depends_on_seed_and_target_only() -> None:
                 output, _ = one_round(rule, p, random_table(q_seed), k, Randomness(seed))  # type: ignore[arg-type]
                 while len(output) < 5:
                     row = iter([p(output)])
-                    verdict = rule.verify(Draft.certain("toy", []), row, len(output), Randomness(seed))
+                    verdict = rule.verify(draft_of([]), row, len(output), Randomness(seed))
                     output = (*output, verdict.next_token)
                 outputs.add(output)
         assert len(outputs) == 1

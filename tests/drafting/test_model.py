@@ -1,3 +1,5 @@
+from itertools import islice
+
 import numpy as np
 import pytest
 
@@ -6,21 +8,21 @@ from specd.decoding.distribution import Distribution
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, greedy, sampler
 from specd.decoding.verify import RULES, RuleName, draw_independently
-from specd.drafting.hybrid import FirstWith, NoDrafter
-from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from specd.errors import EngineError, Interrupted
-from tests.fakes import FakeEngine, plain_greedy
+from tests.fakes import FakeClock, FakeEngine, plain_greedy
 
 CONTEXT = [3, 1, 4, 1, 5]
 
 
 def drafter(engine: FakeEngine, num_shared: int = 50) -> DraftModel:
-    return DraftModel(engine, greedy, draw_independently, num_shared=num_shared, randomness=Randomness(0))
+    return DraftModel(
+        engine, greedy, draw_independently, num_shared=num_shared, randomness=Randomness(0), clock=FakeClock()
+    )
 
 
 def propose(model: DraftModel, context: list[int], n: int) -> list[int]:
-    return model.propose(as_tokens(context), n).tokens.tolist()
+    return [proposal.token for proposal in islice(model.propose(as_tokens(context)), n)]
 
 
 def test_it_proposes_its_own_greedy_continuation() -> None:
@@ -40,6 +42,42 @@ def test_one_decode_per_token_and_only_what_is_new() -> None:
     engine.decodes.clear()
     propose(model, CONTEXT + proposed[:1] + [8], 2)  # a correction after one accepted token
     assert engine.decodes == [1, 1]
+
+
+def test_after_idle_rounds_it_catches_up_in_one_batch_and_says_what_that_cost() -> None:
+    clock = FakeClock()
+    engine = FakeEngine(clock=clock, seconds_per_batch=(0.25, 0.5, 0.75, 1.0, 1.25, 1.5))
+    model = DraftModel(engine, greedy, draw_independently, num_shared=50, randomness=Randomness(0), clock=clock)
+    model.prepare(as_tokens(CONTEXT))
+    propose(model, CONTEXT, 2)
+    assert model.backlog(as_tokens([*CONTEXT, 9])) == 1
+    assert model.counters == {"num_decodes": 2, "num_catch_up_decodes": 0, "catch_up_seconds": 0.0}
+    engine.decodes.clear()
+    longer = [*CONTEXT, 9, 9, 9, 9, 9]
+    assert model.backlog(as_tokens(longer)) == 5
+    propose(model, longer, 3)
+    assert engine.decodes == [5, 1, 1]
+    assert model.counters == {"num_decodes": 5, "num_catch_up_decodes": 1, "catch_up_seconds": 1.25}
+
+
+def test_a_token_that_is_not_asked_for_is_not_decoded() -> None:
+    engine = FakeEngine()
+    proposals = drafter(engine).propose(as_tokens(CONTEXT))
+    assert engine.decodes == []
+    next(proposals)
+    assert len(engine.decodes) == 1
+
+
+def test_confidence_is_that_of_the_most_likely_token_whatever_is_drawn() -> None:
+    engine = FakeEngine()
+    own = sampler(SamplingParams(temperature=5.0, top_k=0, top_p=1, min_p=0))
+    for seed in range(5):
+        model = DraftModel(
+            engine, own, draw_independently, num_shared=50, randomness=Randomness(seed), clock=FakeClock()
+        )
+        row = engine.row_after(CONTEXT).astype(np.float64)
+        confidence = next(model.propose(as_tokens(CONTEXT))).evidence.confidence
+        assert confidence == pytest.approx(np.exp(row.max()) / np.exp(row).sum(), rel=1e-5)
 
 
 def test_the_cache_equals_the_committed_prefix_after_every_round() -> None:
@@ -96,24 +134,15 @@ def test_an_interrupt_is_not_a_failure() -> None:
     assert propose(model, CONTEXT, 3) != []
 
 
-def test_the_first_drafter_with_something_to_say_is_taken() -> None:
-    engine = FakeEngine()
-    both = FirstWith([Lookup(), drafter(engine), NoDrafter({"x": "not there"})])
-    assert both.propose(as_tokens(CONTEXT), 3).source == "draft"
-    assert both.propose(as_tokens([1, 2, 3, 4, 1, 2, 3]), 3).source == "lookup"
-    assert both.propose(as_tokens(CONTEXT), 0).source == "none"
-    assert both.notices == {"x": "not there"}
-
-
 @pytest.mark.parametrize("name", RuleName)
 def test_the_reported_distribution_is_the_one_sampled_from(name: RuleName) -> None:
     """At the draft's own temperature, not the raw one of its logits."""
     engine = FakeEngine()
     own = sampler(SamplingParams(temperature=0.5, top_k=5))
-    model = DraftModel(engine, own, RULES[name].draw, num_shared=50, randomness=Randomness(1))
-    draft = model.propose(as_tokens(CONTEXT), 4)
+    model = DraftModel(engine, own, RULES[name].draw, num_shared=50, randomness=Randomness(1), clock=FakeClock())
     context = list(CONTEXT)
-    for token, q in zip(draft.tokens.tolist(), draft.probs, strict=True):
+    for proposal in islice(model.propose(as_tokens(CONTEXT)), 4):
+        token, q = proposal.token, proposal.probs
         expected = own(engine.row_after(context), as_tokens(context))
         if name is RuleName.MATCH:
             expected = Distribution.one_hot(expected.most_likely())
@@ -126,7 +155,9 @@ def test_the_reported_distribution_is_the_one_sampled_from(name: RuleName) -> No
 def test_drafts_for_coupling_are_drawn_with_the_noise_of_their_place() -> None:
     engine, noise = FakeEngine(), Randomness(4)
     own = sampler(SamplingParams(temperature=2.0, top_k=0, top_p=1, min_p=0))
-    model = DraftModel(engine, own, RULES[RuleName.COUPLED].draw, num_shared=50, randomness=Randomness(4))
+    model = DraftModel(
+        engine, own, RULES[RuleName.COUPLED].draw, num_shared=50, randomness=Randomness(4), clock=FakeClock()
+    )
     context = list(CONTEXT)
     for token in propose(model, CONTEXT, 6):
         assert token == noise.coupled(own(engine.row_after(context), as_tokens(context)), len(context))

@@ -25,7 +25,6 @@ from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import Statistics
 from specd.decoding.verify import RULES, RuleName
-from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.llama import library
 from specd.llama.engine import Engine
@@ -85,8 +84,7 @@ def python_share(target: Engine) -> None:
     statistics, watch = Statistics(time.perf_counter), ComputeTime()
     events = generate(
         target,
-        Lookup(),
-        FixedLength(NUM_DRAFT),
+        FixedLength([Lookup()], NUM_DRAFT, time.perf_counter),
         tokens_of(target, PROMPTS["long document"]),
         sampler(SamplingParams()),
         RULES[RuleName.BLOCK].verify,
@@ -112,7 +110,7 @@ def python_memory(target: Engine, draft: Engine) -> None:
     """Peak of what Python and numpy allocate in a generation with a long context."""
     prompt = np.tile(tokens_of(target, REPORT), 4)[: target.n_ctx - 80]
     tracemalloc.start()
-    run(target, FirstWith([Lookup(), draft_model(draft)]), NUM_DRAFT, prompt, 64)
+    run(target, [Lookup(), draft_model(draft)], NUM_DRAFT, prompt, 64)
     print(f"Python objects at {len(prompt)} tokens of context: peak {tracemalloc.get_traced_memory()[1] / 1e6:.0f} MB")
     tracemalloc.stop()
 
@@ -131,14 +129,14 @@ def peak_memory() -> None:
 def speeds(target: Engine, draft: Engine) -> None:
     """Tokens per second of each method over plain decoding, prompt by prompt."""
     drafters = {
-        "lookup": Lookup,
-        "draft": lambda: draft_model(draft),
-        "hybrid": lambda: FirstWith([Lookup(), draft_model(draft)]),
+        "lookup": lambda: [Lookup()],
+        "draft": lambda: [draft_model(draft)],
+        "hybrid": lambda: [Lookup(), draft_model(draft)],
     }
     print(f"{'':16}{'plain':>12}" + "".join(f"{method:>18}" for method in drafters))
     for name, prompt in PROMPTS.items():
         tokens = tokens_of(target, prompt)
-        plain = run(target, NoDrafter({}), 0, tokens, stop=True)[1].decode_tokens_per_second
+        plain = run(target, [], 0, tokens, stop=True)[1].decode_tokens_per_second
         assert plain is not None
         line = f"{name:16}{plain:8.1f} t/s"
         for build in drafters.values():

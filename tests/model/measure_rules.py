@@ -10,11 +10,13 @@ So the difference between rules shows in a few thousand tokens; it does not depe
 import json
 import sys
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from specd.decoding.context import as_tokens
+from specd.decoding.protocol import Draft
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, distributions_along, sampler
 from specd.decoding.verify import RULES, RuleName
@@ -40,7 +42,7 @@ def measure(target: Engine, draft: Engine, prompt: np.ndarray, temperature: floa
     while len(context) < len(prompt) + num_tokens and not target.vocabulary.is_end(int(context[-1])):
         following: list[int] = []
         for rules, drafter in drafters.items():
-            proposal = drafter.propose(context, NUM_DRAFT)
+            proposal = Draft.of(list(islice(drafter.propose(context), NUM_DRAFT)))
             history = np.concatenate([context, proposal.tokens])
             logits = target.sync(history, num_rows=NUM_DRAFT + 1)
             rows = list(distributions_along(logits, history, to_distribution))

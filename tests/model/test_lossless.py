@@ -1,7 +1,7 @@
 """On the real pair: greedy output with speculation is that of plain decoding."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -16,7 +16,6 @@ from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import DrafterCounts, Statistics
 from specd.decoding.verify import RULES, RuleName
-from specd.drafting.hybrid import FirstWith, NoDrafter
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from specd.llama.engine import Engine
@@ -62,7 +61,7 @@ def tokens_of(engine: Engine, prompt: str) -> Tokens:
 
 def run(
     target: Engine,
-    drafter: Drafter,
+    drafters: Sequence[Drafter],
     k: int,
     prompt: Tokens,
     max_tokens: int = NUM_TOKENS,
@@ -78,8 +77,7 @@ def run(
     is_end: Callable[[int], bool] = target.vocabulary.is_end if stop else lambda _: False
     for event in generate(
         target,
-        drafter,
-        FixedLength(k),
+        FixedLength(drafters, k, time.perf_counter),
         prompt,
         sampler(params),
         RULES[rule].verify,
@@ -102,7 +100,9 @@ def draft_model(
 ) -> DraftModel:
     """For sampling, give it the randomness of the run: two with the same seed would not be independent."""
     draw, chance = RULES[rule].draw, randomness or Randomness(0)
-    return DraftModel(engine, sampler(params), draw, num_shared=engine.n_vocab, randomness=chance)
+    return DraftModel(
+        engine, sampler(params), draw, num_shared=engine.n_vocab, randomness=chance, clock=time.perf_counter
+    )
 
 
 @pytest.fixture(scope="module")
@@ -120,12 +120,12 @@ def test_exact_mode_gives_the_ids_of_plain_decoding(exact_pair: tuple[Engine, En
     prompt = tokens_of(target, PROMPTS[name])
     if name == "long document":
         assert len(prompt) > 700
-    plain, _ = run(target, NoDrafter({}), 0, prompt)
-    drafters: dict[str, tuple[Drafter, int]] = {"lookup": (Lookup(), 6)}
-    drafters |= {f"draft {k}": (draft_model(draft), k) for k in range(1, 7)}
-    drafters["hybrid"] = (FirstWith([Lookup(), draft_model(draft)]), 6)
-    for method, (drafter, k) in drafters.items():
-        tokens, statistics = run(target, drafter, k, prompt)
+    plain, _ = run(target, [], 0, prompt)
+    methods: dict[str, tuple[list[Drafter], int]] = {"lookup": ([Lookup()], 6)}
+    methods |= {f"draft {k}": ([draft_model(draft)], k) for k in range(1, 7)}
+    methods["hybrid"] = ([Lookup(), draft_model(draft)], 6)
+    for method, (drafters, k) in methods.items():
+        tokens, statistics = run(target, drafters, k, prompt)
         assert tokens == plain, f"{method} parted at token {first_difference(tokens, plain)}"
         assert statistics.longest_draft <= k
         assert statistics.total.num_draft_tokens > 0 or method == "lookup"
@@ -138,16 +138,16 @@ def test_coupled_sampling_gives_the_same_ids_whoever_drafts(exact_pair: tuple[En
     params, rule = SamplingParams(temperature=0.8), RuleName.COUPLED
     for seed in (1, 2):
         noise = Randomness(seed)
-        plain, _ = run(target, NoDrafter({}), 0, prompt, params=params, rule=rule, randomness=noise)
+        plain, _ = run(target, [], 0, prompt, params=params, rule=rule, randomness=noise)
         rng = np.random.default_rng(seed)
         guess = ScriptedDrafter(lambda context, n, rng=rng: rng.choice(context, n).tolist())  # type: ignore[misc]
         drafters: list[Drafter] = [Lookup(), draft_model(draft, params, rule, noise), guess]
         for drafter in drafters:
-            tokens, statistics = run(target, drafter, 4, prompt, params=params, rule=rule, randomness=noise)
+            tokens, statistics = run(target, [drafter], 4, prompt, params=params, rule=rule, randomness=noise)
             assert tokens == plain, f"{drafter.name} parted at token {first_difference(tokens, plain)}"
             assert statistics.total.num_draft_tokens > 0
         other_noise = Randomness(seed + 10)
-        other, _ = run(target, NoDrafter({}), 0, prompt, 32, params=params, rule=rule, randomness=other_noise)
+        other, _ = run(target, [], 0, prompt, 32, params=params, rule=rule, randomness=other_noise)
         assert other != plain[:32]
 
 
@@ -170,9 +170,9 @@ def test_in_fast_mode_outputs_part_only_at_near_ties(
 ) -> None:
     target, draft = fast_pair
     prompt = tokens_of(target, PROMPTS[name])
-    plain, _ = run(target, NoDrafter({}), 0, prompt, 64)
+    plain, _ = run(target, [], 0, prompt, 64)
     for method, drafter in {"lookup": Lookup(), "draft": draft_model(draft)}.items():
-        tokens, _ = run(target, drafter, 4, prompt, 64)
+        tokens, _ = run(target, [drafter], 4, prompt, 64)
         parted = first_difference(tokens, plain)
         if parted is None:
             continue
@@ -190,7 +190,7 @@ def test_a_file_drafting_for_itself_is_always_right_in_exact_mode() -> None:
         open_engine("smollm2-135m", max_rows=5, exact=True) as target,
         open_engine("smollm2-135m", max_rows=2, exact=True) as draft,
     ):
-        tokens, statistics = run(target, draft_model(draft), 4, tokens_of(target, PROMPTS["story"]), 200)
+        tokens, statistics = run(target, [draft_model(draft)], 4, tokens_of(target, PROMPTS["story"]), 200)
     total = statistics.total
     assert len(tokens) == 200
     assert total.acceptance_rate == 1.0
@@ -205,7 +205,7 @@ def test_a_file_drafting_for_itself_keeps_its_acceptance_in_fast_mode() -> None:
         for prompt in ("story", "chat", "code edit"):
             context = tokens_of(target, PROMPTS[prompt])
             for half in halves:
-                tokens, statistics = run(target, draft_model(draft), 4, context, 100)
+                tokens, statistics = run(target, [draft_model(draft)], 4, context, 100)
                 half.num_draft_tokens += statistics.total.num_draft_tokens
                 half.num_accepted_tokens += statistics.total.num_accepted_tokens
                 context = np.concatenate([context, as_tokens(tokens)])
@@ -221,7 +221,7 @@ def test_a_draft_with_a_smaller_context_yields_and_the_target_goes_on(fast_pair:
     with open_engine("qwen2.5-coder-0.5b", n_ctx=256, max_rows=1) as draft:
         long = np.tile(prompt, 6)[:230]
         drafter = draft_model(draft)
-        tokens, statistics = run(target, drafter, 4, long, 60)
+        tokens, statistics = run(target, [drafter], 4, long, 60)
     assert len(tokens) == 60
     assert statistics.total.num_draft_tokens > 0
     assert "context of 256 tokens is full" in drafter.notices["draft"]
@@ -231,5 +231,5 @@ def test_copying_takes_far_fewer_passes_than_tokens(fast_pair: tuple[Engine, Eng
     """User case 13: lookup on a copy task."""
     target, _ = fast_pair
     prompt = tokens_of(target, f"Repeat this code exactly, nothing else:\n```python{CODE}```")
-    tokens, statistics = run(target, Lookup(), 6, prompt, 100, stop=True)
+    tokens, statistics = run(target, [Lookup()], 6, prompt, 100, stop=True)
     assert statistics.num_rounds < 0.4 * len(tokens)

@@ -6,14 +6,13 @@ import os
 import pyte
 import pytest
 
-from specd.decoding.context import as_tokens
-from specd.decoding.protocol import Finished, Prefilled, Round
+from specd.decoding.protocol import Finished, Prefilled
 from specd.decoding.statistics import Statistics
 from specd.terminal.answer import stream_answer
 from specd.terminal.status import StatusLine, fitting, status_text
 from specd.terminal.summary import summary
 from specd.terminal.text import Output, neutralised
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, draft_of, round_of
 
 COLUMNS, LINES = 40, 8
 
@@ -152,9 +151,9 @@ def run_of(num_plain: int) -> tuple[Statistics, str, str]:
         yield Prefilled(5, 0, 1.0, 0.0)
         for _ in range(num_plain):
             clock.now += 1
-            yield Round(as_tokens([0]), "none", 0, 0, 0, 0, 0.0, 1.0, 1.0)
+            yield round_of([0], draft_of([]))
         clock.now += 2
-        yield Round(as_tokens([1, 2, 3]), "draft", 3, 2, 1, 0, 0.5, 1.5, 2.0)
+        yield round_of([1, 2, 3], draft_of([1, 2, 4], "draft"), 2, draft_seconds=0.5, seconds=2.0)
         yield Finished("stop")
 
     text = stream_answer(events(), statistics, Letters(), status, max_tokens=9, show_text=True)  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+"""Who decides about drafts, with what is known about this machine and this pair."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from specd.bench.calibration import MEASURING_SECONDS, SHARE_OF_LOADING, Calibration
+from specd.cli.building import LoadedDraft, Plan
+from specd.decoding.acceptance import Acceptance
+from specd.decoding.adaptive import Adaptive
+from specd.decoding.controller import FixedLength
+from specd.decoding.costs import PassCosts
+from specd.decoding.pricing import Prices
+from specd.decoding.protocol import Controller, Drafter
+
+if TYPE_CHECKING:
+    from specd.llama.engine import Engine
+
+_DRAFT_SHARE = 0.3  # of the time for measuring
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A controller, and what it learns."""
+
+    controller: Controller
+    calibration: Calibration
+    pair: str
+    context_length: int
+    acceptance: Acceptance
+    costs: Mapping[Engine, PassCosts]
+
+    def keep(self) -> None:
+        """Keep what was learned for the next run."""
+        for engine, costs in self.costs.items():
+            self.calibration.keep_costs(engine, self.context_length, costs)
+        if self.costs:
+            self.calibration.keep_acceptance(self.pair, self.acceptance)
+
+
+def build_control(
+    calibration: Calibration,
+    plan: Plan,
+    target: Engine,
+    draft: LoadedDraft,
+    drafters: Sequence[Drafter],
+    *,
+    context_length: int,
+    load_seconds: float,
+) -> Control:
+    """The controller of a run. Where nothing is known about the machine yet, this measures it (a second).
+
+    load_seconds:  what loading took; a small share of it may go into measuring big models
+    """
+    from specd.llama.library import compute
+
+    settings = plan.settings
+    names = [
+        target.path.name,
+        draft.engine.path.name if draft.engine is not None else "",
+        str(settings.sampling.temperature > 0),
+    ]
+    pair = " ".join(names)
+    acceptance = calibration.acceptance(pair)
+    costs: dict[Engine, PassCosts] = {}
+    if settings.draft_length is not None or not drafters:
+        controller: Controller = FixedLength(drafters, plan.max_draft, time.perf_counter)
+        return Control(controller, calibration, pair, context_length, acceptance, costs)
+    seconds = max(MEASURING_SECONDS, SHARE_OF_LOADING * load_seconds)
+    share = _DRAFT_SHARE if draft.engine is not None else 0.0
+    for engine, part in ((target, 1 - share), (draft.engine, share)):
+        if engine is not None:
+            table = partial(
+                calibration.costs, engine, plan.max_draft + 1, context_length, part * seconds, time.perf_counter
+            )
+            costs[engine] = compute(target.interrupt, table)
+    paid = {
+        drafter.name: costs[draft.engine] for drafter in drafters if draft.engine is not None and not drafter.is_free
+    }
+    prices = Prices(costs[target], paid, plan.max_draft)
+    controller = Adaptive(drafters, prices, acceptance, time.perf_counter, max_draft=plan.max_draft)
+    return Control(controller, calibration, pair, context_length, acceptance, costs)

@@ -1,0 +1,98 @@
+import json
+
+import pytest
+
+from specd.decoding.acceptance import MOST_EARLIER, PRIORS, UNKNOWN, Acceptance, kind_of
+from specd.decoding.protocol import Evidence
+
+SURE = Evidence("draft", 0, confidence=0.97)
+UNSURE = Evidence("draft", 0, confidence=0.35)
+
+
+def lookup(match_length: int, count: int = 1, total: int = 1, depth: int = 0) -> Evidence:
+    return Evidence("lookup", depth, match_length, count, total)
+
+
+def test_kinds_tell_apart_what_matters() -> None:
+    """User case 12: a draft of low confidence is another matter than one of high confidence."""
+    kinds = [
+        SURE,
+        UNSURE,
+        lookup(1),
+        lookup(5),
+        lookup(5, 2, 2),
+        lookup(5, 2, 3),
+        Evidence("draft", 3, confidence=0.97),
+    ]
+    assert len({kind_of(evidence) for evidence in kinds}) == len(kinds)
+    assert kind_of(lookup(5)) == kind_of(lookup(5, depth=7))  # the match length says it already
+
+
+def test_built_in_priors_rise_with_match_and_confidence() -> None:
+    acceptance = Acceptance(PRIORS)
+    for chances in (
+        [acceptance.probability(lookup(n)) for n in (1, 2, 4, 8, 16, 32)],
+        [acceptance.probability(Evidence("draft", 0, confidence=c)) for c in (0.1, 0.4, 0.6, 0.9, 0.999)],
+        [
+            acceptance.probability(lookup(3, 1, 4)),
+            acceptance.probability(lookup(3)),
+            acceptance.probability(lookup(3, 4, 4)),
+        ],
+    ):
+        assert chances == sorted(chances)
+
+
+def test_what_is_seen_moves_its_own_kind_only() -> None:
+    acceptance = Acceptance(PRIORS)
+    before = acceptance.probability(UNSURE)
+    for _ in range(30):
+        acceptance.observe(SURE, False)
+    assert acceptance.probability(SURE) < 0.2
+    assert acceptance.probability(UNSURE) == before
+
+
+def test_it_forgets() -> None:
+    acceptance = Acceptance(PRIORS)
+    for _ in range(200):
+        acceptance.observe(UNSURE, False)
+    for _ in range(60):
+        acceptance.observe(UNSURE, True)
+    assert acceptance.probability(UNSURE) > 0.75
+
+
+def test_a_drafter_that_nothing_is_known_about_must_show_what_it_is_worth() -> None:
+    acceptance = Acceptance(PRIORS)
+    boasting = Evidence("stranger", 0, match_length=32, count=9, total=9)
+    assert acceptance.probability(boasting) == UNKNOWN
+    for _ in range(20):
+        acceptance.observe(boasting, True)
+    assert acceptance.probability(boasting) > 0.7
+
+
+def test_depths_not_reached_yet_are_like_those_before() -> None:
+    acceptance = Acceptance(PRIORS)
+    for _ in range(20):
+        acceptance.observe(SURE, True)
+    assert acceptance.at_depth("draft", 9) == acceptance.at_depth("draft", 0) > 0.9
+
+
+def test_the_next_run_begins_where_this_one_ended() -> None:
+    first = Acceptance(PRIORS)
+    for _ in range(50):
+        first.observe(UNSURE, True)
+    kept = json.loads(json.dumps(first.as_json()))
+    second = Acceptance.from_json(kept)
+    assert second.probability(UNSURE) > Acceptance(PRIORS).probability(UNSURE) + 0.2
+    assert second.probability(SURE) == Acceptance(PRIORS).probability(SURE)
+    assert second.as_json() == first.as_json()
+
+
+def test_old_runs_make_room_for_new_ones() -> None:
+    acceptance = Acceptance(PRIORS)
+    for accepted in (True, False, False):
+        acceptance = Acceptance.from_json(acceptance.as_json())
+        for _ in range(int(MOST_EARLIER) - 100):
+            acceptance.observe(SURE, accepted)
+    hits, total = acceptance.as_json()["draft c6 d0"]
+    assert total == pytest.approx(MOST_EARLIER)
+    assert hits < 50
