@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specd.decoding.acceptance import Acceptance
 from specd.decoding.context import as_tokens
@@ -21,6 +22,7 @@ MEASURING_SECONDS = 1.0  # for all models together, once per file and machine
 SHARE_OF_LOADING = 0.03  # of the time to load a big model that measuring may take instead
 _FIRST_WIDTHS = (1, 4, 2, 8, 1, 16, 2, 1, 32, 3, 6, 12, 24)  # what is most worth knowing comes first, and often
 _MUST_KNOW = 2  # of these, whatever they take: without them nothing can be decided
+_Parsed = TypeVar("_Parsed")
 _FORMAT = 1  # of the files; raise it when they change
 
 
@@ -44,8 +46,9 @@ class Calibration:
         """
         bucket = _bucket(context_length)
         for near in (bucket, *range(bucket - 1, -1, -1)):
-            if (kept := self._read(_costs_file(engine, near))) is not None:
-                return PassCosts({int(n): float(value) for n, value in kept.items()})
+            kept = self._read(_costs_file(engine, near), _costs)
+            if kept is not None and 2 * max(kept.table()) >= max_tokens:  # not one of narrow passes only
+                return kept
         table = measure(engine, max_tokens, seconds, clock)
         self._write(_costs_file(engine, 0), table)
         return PassCosts(table)
@@ -56,28 +59,26 @@ class Calibration:
 
     def acceptance(self, pair: str) -> Acceptance:
         """What is known about a pair of models, or a target alone."""
-        return Acceptance.from_json(self._read(_acceptance_file(pair)) or {})
+        return self._read(_acceptance_file(pair), Acceptance.from_json) or Acceptance.from_json({})
 
     def keep_acceptance(self, pair: str, acceptance: Acceptance) -> None:
         """Keep what is known now."""
         self._write(_acceptance_file(pair), acceptance.as_json())
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, parse: Callable[[Any], _Parsed]) -> _Parsed | None:
         try:
             content = json.loads((self._folder / name).read_text())
-            return content["content"] if content["format"] == _FORMAT else None
-        except (OSError, ValueError, KeyError, TypeError):
+            return parse(content["content"]) if content["format"] == _FORMAT else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def _write(self, name: str, content: Mapping[Any, Any]) -> None:
         path = self._folder / name
         temporary = path.with_suffix(f".{os.getpid()}")
-        try:
+        with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps({"format": _FORMAT, "content": content}))
             temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
 
 
 def measure(engine: Engine, max_tokens: int, seconds: float, clock: Callable[[], float]) -> dict[int, float]:
@@ -111,9 +112,23 @@ def measure(engine: Engine, max_tokens: int, seconds: float, clock: Callable[[],
             return {n: median(values) for n, values in sorted(times.items())}
 
 
+def pair_key(target: Engine, draft: Engine | None, *, sampled: bool) -> str:
+    """What acceptance is kept under: sampled text is accepted less often than the most likely one."""
+    return " ".join(
+        [target.path.name, draft.path.name if draft is not None else "-", "sampled" if sampled else "greedy"]
+    )
+
+
 def _bucket(context_length: int) -> int:
     """Contexts of up to 1023, 2047, 4095 … tokens: attention over more costs more."""
     return (context_length // 1024).bit_length()
+
+
+def _costs(content: Mapping[str, float]) -> PassCosts:
+    table = {int(n): float(seconds) for n, seconds in content.items()}
+    if 1 not in table or min(table.values()) <= 0:
+        raise ValueError("not a table of costs")
+    return PassCosts(table)
 
 
 def _costs_file(engine: Engine, bucket: int) -> str:

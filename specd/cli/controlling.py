@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from specd.bench.calibration import MEASURING_SECONDS, SHARE_OF_LOADING, Calibration
+from specd.bench.calibration import MEASURING_SECONDS, SHARE_OF_LOADING, Calibration, pair_key
 from specd.cli.building import LoadedDraft, Plan
 from specd.decoding.acceptance import Acceptance
 from specd.decoding.adaptive import Adaptive
@@ -59,12 +59,7 @@ def build_control(
     from specd.llama.library import compute
 
     settings = plan.settings
-    names = [
-        target.path.name,
-        draft.engine.path.name if draft.engine is not None else "",
-        str(settings.sampling.temperature > 0),
-    ]
-    pair = " ".join(names)
+    pair = pair_key(target, draft.engine, sampled=settings.sampling.temperature > 0)
     acceptance = calibration.acceptance(pair)
     costs: dict[Engine, PassCosts] = {}
     if settings.draft_length is not None or not drafters:

@@ -112,6 +112,7 @@ def command(
         "max_tokens": max_tokens,
         "system": system,
         "verify": verify,
+        "seed": seed,
         "draft_temperature": draft_temperature,
         "temperature": temperature,
         "top_k": top_k,

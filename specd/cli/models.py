@@ -29,10 +29,10 @@ def list_(models: ModelsFileOption = None) -> None:
     for title in ("NAME", "SIZE", "HERE", "LICENCE", "SOURCES", "ROLE"):
         table.add_column(title, justify="right" if title == "SIZE" else "left", no_wrap=True)
     for name, model in registry.models.items():
-        here = "yes" if _here(model, store) else "no"
+        place = "yes" if here(model, store) else "no"
         size = f"{model.bytes / 1e9:.2f} GB" if model.bytes else "?"
-        table.add_row(name, size, here, model.license or "?", _sources(model), _role(registry, name))
-    _console().print(table)
+        table.add_row(name, size, place, model.license or "?", _sources(model), _role(registry, name))
+    tables().print(table)
     if is_terminal(sys.stdout):
         print(f"\nThe default is {registry.default}. Your own models go into {config_folder() / FILE_NAME}.")
 
@@ -77,7 +77,7 @@ def show(
     table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*row)
-    _console().print(table)
+    tables().print(table)
 
 
 def _described(header: Header) -> list[tuple[str, str]]:
@@ -94,7 +94,8 @@ def _described(header: Header) -> list[tuple[str, str]]:
     ]
 
 
-def _here(model: Model, store: Store) -> Path | None:
+def here(model: Model, store: Store) -> Path | None:
+    """The model's file, None when it is not here or cannot be used."""
     try:
         return locate(model, store)
     except SpecdError:
@@ -114,6 +115,6 @@ def _role(registry: Registry, name: str) -> str:
     return ", ".join(roles)
 
 
-def _console() -> Console:
+def tables() -> Console:
     """Tables on a terminal fit it; in a pipe lines are never cut or wrapped."""
     return Console(width=None if is_terminal(sys.stdout) else 1000, highlight=False, markup=False)

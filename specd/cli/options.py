@@ -236,7 +236,7 @@ SeedOption = Annotated[
         "--seed",
         min=0,
         metavar="N",
-        help="Makes a run repeatable.",
+        help="Makes sampled text repeatable; implies --verify coupled where none is given.",
         rich_help_panel=_SAMPLING,
         show_default="random",
     ),

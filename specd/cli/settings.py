@@ -41,6 +41,9 @@ class Settings:
                     values[name] = kind(values[name])
         except ValueError as error:
             raise UsageError(f"models.toml, defaults of {model.name}: {error}.") from error
+        if given.get("seed") is not None:
+            values.setdefault("verify", RuleName.COUPLED)  # its text depends on the seed, not on what is drafted
+        values.pop("seed", None)
         own = SamplingParams(**sampling)
         draft_temperature = values.pop("draft_temperature", own.temperature)
         return cls(**values, sampling=own, draft_sampling=replace(own, temperature=draft_temperature))

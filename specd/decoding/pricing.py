@@ -1,6 +1,6 @@
 """What drafts are worth: expected tokens against measured seconds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from specd.decoding.costs import PassCosts
@@ -95,17 +95,28 @@ class Prices:
 
     def bound(self, name: str) -> float:
         """The speed over plain decoding that a drafter would bring if it were always right."""
-        return self._best_gain(name, 1.0)
+        return self._constant_gain(name, 1.0)
 
     def break_even(self, name: str) -> float | None:
         """The acceptance at which a drafter costs as much as it gives; None when it never gives as much."""
-        if self._best_gain(name, 1.0) < 1:
+        if self.bound(name) < 1:
             return None
         low, high = 0.0, 1.0
         for _ in range(10):  # to a thousandth
             middle = (low + high) / 2
-            low, high = (low, middle) if self._best_gain(name, middle) >= 1 else (middle, high)
+            if self._constant_gain(name, middle) >= 1:
+                high = middle
+            else:
+                low = middle
         return high
+
+    def best_gain(self, name: str, acceptance: Callable[[int], float]) -> float:
+        """The speed over plain decoding at the best length, at least 1, for acceptances by depth."""
+        prospect, best = Prospect(), 0.0
+        for depth in range(self._max_draft):
+            prospect = prospect.with_token(acceptance(depth), self.token_seconds(name))
+            best = max(best, self.gain(prospect))
+        return best
 
     def observe_round(self, round_: Round) -> None:
         """Learn from a round what a pass of its width costs, and the speed."""
@@ -125,10 +136,5 @@ class Prices:
         """The cost tables as they are now: of the target, and of each drafter that is not free."""
         return {"target": self._target.table(), **{name: costs.table() for name, costs in self._drafters.items()}}
 
-    def _best_gain(self, name: str, acceptance: float) -> float:
-        """At the best length for one acceptance at every depth, 1 at least."""
-        prospect, best = Prospect(), 0.0
-        for _ in range(self._max_draft):
-            prospect = prospect.with_token(acceptance, self.token_seconds(name))
-            best = max(best, self.gain(prospect))
-        return best
+    def _constant_gain(self, name: str, acceptance: float) -> float:
+        return self.best_gain(name, lambda depth: acceptance)

@@ -1,6 +1,8 @@
 """models.toml: the models and pairs that have names."""
 
 import difflib
+import json
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -126,6 +128,31 @@ def load_registry(extra: Path | None = None) -> Registry:
             raise UsageError(f"There is no file {extra} (--models).")
         files.append(extra)
     return _merged([(file, _read(file)) for file in files])
+
+
+def add_model(name: str, entry: Mapping[str, str | int]) -> Path:
+    """Write a model into the user's models.toml, behind what is there, of which nothing changes; the file's path.
+
+    Raises UsageError when the name is taken there, or the file cannot be written.
+    """
+    file = config_folder() / FILE_NAME
+    try:
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        if name in (_read(file).get("models", {}) if text else {}):
+            raise UsageError(f"{file} has a model {name!r} already: take another name with --name.")
+        lines = [f"[models.{json.dumps(name)}]", *(f"{key} = {_toml(value)}" for key, value in entry.items())]
+        gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(text + gap + "\n".join(lines) + "\n", encoding="utf-8")
+        temporary.replace(file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
+    return file
+
+
+def _toml(value: str | int) -> str:
+    return json.dumps(value, ensure_ascii=False)  # such a string is one in TOML too
 
 
 def _packaged_file() -> Path:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from specd.decoding.context import as_tokens
 from specd.decoding.protocol import Evidence
+from specd.drafting import lookup as lookup_module
 from specd.drafting.lookup import LONGEST_MATCH, MATCH_LENGTHS, MOST_PLACES, TOKENS_PER_MATCH, Lookup
 
 
@@ -121,6 +122,31 @@ def test_a_half_taken_proposal_survives_a_change_of_context() -> None:
     assert next(proposals).token == 3
     propose(lookup, [9, 9, 9])
     assert next(proposals).token == 4
+
+
+def test_the_work_per_proposal_does_not_grow_with_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User case 14: at 32 000 tokens a proposal compares as few places as at 1 000, and indexes only what is new."""
+    compared, hashed = [0], [0]
+
+    def count_compared(data: bytes, place: int) -> int:
+        compared[0] += 1
+        return real(data, place)
+
+    def count_hashed(data: bytes) -> int:
+        hashed[0] += 1
+        return hash(data)
+
+    real = lookup_module._match_length
+    monkeypatch.setattr(lookup_module, "_match_length", count_compared)
+    monkeypatch.setattr(lookup_module, "hash", count_hashed, raising=False)
+    text = np.random.default_rng(2).integers(0, 30, 32_000).tolist()
+    for length in (1_000, 32_000):
+        lookup = Lookup()
+        propose(lookup, text[: length - 1])
+        compared[0] = hashed[0] = 0
+        propose(lookup, text[:length])
+        assert compared[0] <= MOST_PLACES * len(MATCH_LENGTHS)
+        assert hashed[0] <= 2 * len(MATCH_LENGTHS)
 
 
 @pytest.mark.parametrize("collision", [0, 1])
