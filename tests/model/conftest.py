@@ -14,6 +14,7 @@ from specd.models.store import Store
 
 
 def path_of(name: str) -> Path:
+    """The file of a known model, or of a path."""
     return fetch(load_registry().model(name), Store())
 
 

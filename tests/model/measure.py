@@ -9,23 +9,34 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 
+from specd.bench.calibration import Calibration
+from specd.bench.workloads import load_workloads
+from specd.decoding.acceptance import PRIORS, Acceptance
+from specd.decoding.adaptive import Adaptive
+from specd.decoding.context import Tokens
 from specd.decoding.controller import FixedLength
+from specd.decoding.costs import PassCosts
 from specd.decoding.loop import generate
+from specd.decoding.pricing import MAX_DRAFT, Prices
+from specd.decoding.protocol import Controller, Drafter, Evidence, Prefilled, Proposal, Round
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import Statistics
 from specd.decoding.verify import RULES, RuleName
 from specd.drafting.lookup import Lookup
+from specd.drafting.predicted import Predicted
 from specd.llama import library
 from specd.llama.engine import Engine
 from specd.llama.library import Interrupt, compute
@@ -37,8 +48,8 @@ from tests.model.conftest import open_engine
 from tests.model.test_lossless import NUM_TOKENS, PROMPTS, REPORT, draft_model, run, tokens_of
 
 NUM_DRAFT = 3
-WIDTHS = range(1, 10)  # tokens per pass
-REPEATS = 7
+WIDTHS = (*range(1, 10), 12, 16, 24, 32)  # tokens per pass
+REPEATS = 5
 
 
 class ComputeTime:
@@ -67,7 +78,7 @@ class ComputeTime:
             library.compute = real
 
 
-def costs(engine: Engine, context: np.ndarray) -> dict[int, float]:
+def pass_times(engine: Engine, context: np.ndarray) -> dict[int, float]:
     """Milliseconds to score n tokens after a short context, the median of interleaved repeats."""
     times: dict[int, list[float]] = defaultdict(list)
     for _ in range(REPEATS):
@@ -82,9 +93,13 @@ def costs(engine: Engine, context: np.ndarray) -> dict[int, float]:
 def python_share(target: Engine) -> None:
     """What Python adds to decoding by lookup: drafting, verification, bookkeeping, streaming into a pipe."""
     statistics, watch = Statistics(time.perf_counter), ComputeTime()
+    prices = Prices(
+        PassCosts({n: ms / 1000 for n, ms in pass_times(target, tokens_of(target, REPORT)[:128]).items()}), {}
+    )
+    controller = Adaptive([Lookup()], prices, Acceptance(PRIORS), time.perf_counter, max_draft=MAX_DRAFT)
     events = generate(
         target,
-        FixedLength([Lookup()], NUM_DRAFT, time.perf_counter),
+        controller,
         tokens_of(target, PROMPTS["long document"]),
         sampler(SamplingParams()),
         RULES[RuleName.BLOCK].verify,
@@ -126,43 +141,146 @@ def peak_memory() -> None:
         print(f"{what}: peak {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit / 1e9:.2f} GB")
 
 
-def speeds(target: Engine, draft: Engine) -> None:
-    """Tokens per second of each method over plain decoding, prompt by prompt."""
-    drafters = {
-        "lookup": lambda: [Lookup()],
-        "draft": lambda: [draft_model(draft)],
-        "hybrid": lambda: [Lookup(), draft_model(draft)],
+class Boaster:
+    """An adversary: random tokens, and evidence that could not be better."""
+
+    name, is_free = "random", True
+    notices: Mapping[str, str] = {}
+    counters: Mapping[str, float] = {}
+
+    def __init__(self, n_vocab: int) -> None:
+        self._n_vocab, self._rng = n_vocab, np.random.default_rng(0)
+
+    def prepare(self, context: Tokens) -> None:
+        """Nothing."""
+
+    def backlog(self, context: Tokens) -> int:
+        """None."""
+        return 0
+
+    def propose(self, context: Tokens) -> Iterator[Proposal]:
+        """Anything."""
+        for depth, token in enumerate(self._rng.integers(0, self._n_vocab, MAX_DRAFT).tolist()):
+            yield Proposal.certain(token, Evidence(self.name, depth, 32, 9, 9))
+
+    def observe(self, round_: Round) -> None:
+        """Nothing."""
+
+
+def decode(target: Engine, controller: Controller, prompt: Tokens, max_tokens: int) -> tuple[Statistics, list[float]]:
+    """A greedy generation; its statistics, and the seconds since its start at every token."""
+    statistics, times = Statistics(time.perf_counter, lambda: controller.plain_seconds), []
+    started = 0.0
+    for event in generate(
+        target,
+        controller,
+        prompt,
+        sampler(SamplingParams()),
+        RULES[RuleName.BLOCK].verify,
+        max_tokens=max_tokens,
+        is_end=target.vocabulary.is_end,
+        randomness=Randomness(0),
+        clock=time.perf_counter,
+    ):
+        statistics.add(event)
+        if isinstance(event, Prefilled):
+            started = time.perf_counter()
+        elif isinstance(event, Round):
+            times += [time.perf_counter() - started] * len(event.tokens)
+    return statistics, times
+
+
+def interval(ratios: Sequence[float]) -> str:
+    """The median, and a 90 % bootstrap interval of it."""
+    rng = np.random.default_rng(0)
+    medians = np.median(rng.choice(ratios, (2000, len(ratios))), axis=1)
+    low, high = np.quantile(medians, (0.05, 0.95))
+    return f"{median(ratios):.2f} [{low:.2f} {high:.2f}]"
+
+
+def speeds(target: Engine, draft: Engine, repeats: int, *, all_methods: bool = True) -> None:
+    """Decoding speed of each method over plain decoding of the same prompt, interleaved, in changing order.
+
+    What is learned is kept from run to run, as between runs of the command.
+    """
+    calibration = Calibration(Path(tempfile.mkdtemp()))
+    costs = {
+        engine.path: calibration.costs(engine, MAX_DRAFT + 1, 0, seconds, time.perf_counter)
+        for engine, seconds in ((target, 0.7), (draft, 0.3))
     }
-    print(f"{'':16}{'plain':>12}" + "".join(f"{method:>18}" for method in drafters))
-    for name, prompt in PROMPTS.items():
-        tokens = tokens_of(target, prompt)
-        plain = run(target, [], 0, tokens, stop=True)[1].decode_tokens_per_second
-        assert plain is not None
-        line = f"{name:16}{plain:8.1f} t/s"
-        for build in drafters.values():
-            statistics = run(target, build(), NUM_DRAFT, tokens, stop=True)[1]
-            speed, acceptance = statistics.decode_tokens_per_second, statistics.total.acceptance_rate
-            assert speed is not None
-            line += f"{speed / plain:9.2f}x ({acceptance or 0:4.0%})"
-        print(line, flush=True)
+    clock = time.perf_counter
+    known = {method: Acceptance(PRIORS) for method in ("auto", "predicted", "adversary")}
+
+    def adaptive(method: str, drafters: list[Drafter]) -> Adaptive:
+        known[method] = Acceptance.from_json(known[method].as_json())
+        prices = Prices(
+            PassCosts(costs[target.path].table()), {"draft": PassCosts(costs[draft.path].table())}, MAX_DRAFT
+        )
+        return Adaptive(drafters, prices, known[method], clock, max_draft=MAX_DRAFT)
+
+    ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
+    plain_speed: dict[str, list[float]] = defaultdict(list)
+    first: dict[tuple[str, int], list[float]] = defaultdict(list)  # of auto's first 64 tokens, by repeat
+    passes: dict[tuple[str, str], float | None] = {}
+    workloads = [workload for workload in load_workloads().values() if workload.kind != "mixed"]
+    for repeat in range(repeats):
+        for workload in workloads:
+            prompt = tokens_of(target, workload.prompt)
+            predicted = target.vocabulary.tokenize(workload.predicted, add_special=False, parse_special=False)
+            methods: dict[str, Callable[[], Controller]] = {
+                "plain": lambda: FixedLength([], 0, clock),
+                "auto": lambda: adaptive("auto", [Lookup(), draft_model(draft)]),
+            }
+            if all_methods:
+                methods["adversary"] = lambda: adaptive("adversary", [Boaster(target.n_vocab)])
+            if all_methods and workload.predicted:
+                methods["predicted"] = lambda p=predicted: adaptive("predicted", [Predicted(p), Lookup()])  # type: ignore[misc]
+            names = list(methods)
+            speed, begin = {}, {}
+            for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+                target.sync(prompt[:-1])
+                statistics, times = decode(target, methods[name](), prompt, workload.max_tokens)
+                speed[name] = statistics.decode_tokens_per_second or 0.0
+                begin[name] = times[min(63, len(times) - 1)]
+                passes[workload.kind, name] = statistics.mean_acceptance_length
+            plain_speed[workload.kind].append(speed["plain"])
+            for name in names[1:]:
+                ratios[workload.kind, name].append(speed[name] / speed["plain"])
+            first[workload.kind, repeat].append(begin["plain"] / begin["auto"])
+    print(f"{'':12}{'plain':>10}{'auto':>20}{'tokens/pass':>13}{'predicted':>20}{'adversary':>20}{'worst':>7}")
+    for kind, speeds_ in plain_speed.items():
+        cells = [
+            interval(ratios[kind, name]) if ratios[kind, name] else "" for name in ("auto", "predicted", "adversary")
+        ]
+        worst = min([*ratios[kind, "auto"], *ratios[kind, "adversary"]])
+        print(
+            f"{kind:12}{median(speeds_):6.1f} t/s{cells[0]:>20}{passes[kind, 'auto'] or 0:13.2f}"
+            f"{cells[1]:>20}{cells[2]:>20}{worst:7.2f}"
+        )
+    by_repeat = [median([first[kind, repeat][0] for kind in plain_speed]) for repeat in range(repeats)]
+    print("first 64 tokens over plain, median of kinds, by repeat: " + " ".join(f"{each:.2f}" for each in by_repeat))
 
 
 def main() -> None:
-    """Print everything."""
-    peak_memory()
+    """Print everything; --speeds alone, or for other files: --speeds TARGET DRAFT [--auto, and no other method]."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--auto"]
+    names = arguments[1:3] if len(arguments) >= 3 else ["qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"]
+    if not arguments:
+        peak_memory()
     gc.freeze()  # as the command does
     with (
-        open_engine("qwen2.5-coder-1.5b", n_ctx=4096, max_rows=9) as target,
-        open_engine("qwen2.5-coder-0.5b", n_ctx=4096, max_rows=9) as draft,
+        open_engine(names[0], n_ctx=4096, max_rows=MAX_DRAFT + 1) as target,
+        open_engine(names[1], n_ctx=4096, max_rows=9) as draft,
     ):
-        context = tokens_of(target, PROMPTS["code edit"])[:128]
-        for engine in (target, draft):
-            table = costs(engine, context)
-            print(engine.path.name + ": ms per pass of n tokens (and in plain steps)")
-            print("  " + "  ".join(f"{n}: {ms:.0f} ({ms / table[1]:.1f})" for n, ms in table.items()))
-        python_share(target)
-        python_memory(target, draft)
-        speeds(target, draft)
+        if not arguments:
+            context = tokens_of(target, PROMPTS["code edit"])[:128]
+            for engine in (target, draft):
+                table = pass_times(engine, context)
+                print(engine.path.name + ": ms per pass of n tokens (and in plain steps)")
+                print("  " + "  ".join(f"{n}: {ms:.0f} ({ms / table[1]:.1f})" for n, ms in table.items()))
+            python_share(target)
+            python_memory(target, draft)
+        speeds(target, draft, REPEATS, all_methods="--auto" not in sys.argv)
 
 
 if __name__ == "__main__":
