@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from specd.chat.templates import Message, chat_tokens
+from specd.decoding.acceptance import PRIORS, Acceptance
+from specd.decoding.adaptive import Adaptive
 from specd.decoding.context import Tokens, as_tokens
 from specd.decoding.controller import FixedLength
+from specd.decoding.costs import PassCosts
 from specd.decoding.loop import generate
-from specd.decoding.protocol import Drafter, Round
+from specd.decoding.pricing import Prices
+from specd.decoding.protocol import Controller, Drafter, Round
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import DrafterCounts, Statistics
@@ -19,7 +23,7 @@ from specd.decoding.verify import RULES, RuleName
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from specd.llama.engine import Engine
-from tests.fakes import ScriptedDrafter
+from tests.fakes import FakeClock, ScriptedDrafter
 from tests.model.conftest import open_engine
 
 NUM_TOKENS = 128
@@ -70,14 +74,15 @@ def run(
     params: SamplingParams = GREEDY,
     rule: RuleName = RuleName.BLOCK,
     randomness: Randomness | None = None,
+    controller: Controller | None = None,
 ) -> tuple[list[int], Statistics]:
-    """The tokens and what it took; end tokens do not stop it unless `stop`."""
+    """The tokens and what it took; end tokens do not stop it unless `stop`. controller: else a fixed length."""
     statistics = Statistics(time.perf_counter)
     tokens: list[int] = []
     is_end: Callable[[int], bool] = target.vocabulary.is_end if stop else lambda _: False
     for event in generate(
         target,
-        FixedLength(drafters, k, time.perf_counter),
+        controller or FixedLength(drafters, k, time.perf_counter),
         prompt,
         sampler(params),
         RULES[rule].verify,
@@ -105,6 +110,12 @@ def draft_model(
     )
 
 
+def eager(drafters: Sequence[Drafter]) -> Adaptive:
+    """The controller where rows and drafts cost next to nothing: it drafts, stops and joins all the time."""
+    prices = Prices(PassCosts({1: 0.02, 7: 0.022}), {"draft": PassCosts({1: 0.001})})
+    return Adaptive(drafters, prices, Acceptance(PRIORS), FakeClock(), max_draft=6)
+
+
 @pytest.fixture(scope="module")
 def exact_pair(engines: ExitStack) -> Iterator[tuple[Engine, Engine]]:
     target = engines.enter_context(open_engine("qwen2.5-coder-1.5b", n_ctx=2048, max_rows=7, exact=True))
@@ -129,6 +140,9 @@ def test_exact_mode_gives_the_ids_of_plain_decoding(exact_pair: tuple[Engine, En
         assert tokens == plain, f"{method} parted at token {first_difference(tokens, plain)}"
         assert statistics.longest_draft <= k
         assert statistics.total.num_draft_tokens > 0 or method == "lookup"
+    tokens, statistics = run(target, [], 0, prompt, controller=eager([Lookup(), draft_model(draft)]))
+    assert tokens == plain, f"the controller parted at token {first_difference(tokens, plain)}"
+    assert {"draft", "lookup"} <= set(statistics.by_drafter)
 
 
 def test_coupled_sampling_gives_the_same_ids_whoever_drafts(exact_pair: tuple[Engine, Engine]) -> None:
