@@ -16,8 +16,6 @@ from specd.models.registry import Model, Registry, add_model, load_registry
 from specd.models.store import Store, require_space
 from specd.terminal.progress import TransferProgress
 
-_ONE_TYPE_SUFFIX = "-pure"
-
 
 def command(
     model: Annotated[str, typer.Argument(help="A model that is here: a name, a pair, or a path.")],
@@ -43,7 +41,7 @@ def command(
     path = locate(source, store, progress)
     if path is None:
         raise UnknownModel(f"{source.name} is not here: specd models pull {model}")
-    name = name or f"{Path(source.name).stem}-{kind}{_ONE_TYPE_SUFFIX if pure else ''}"
+    name = name or default_name(source.name, kind, pure=pure)
     _check_name(name, registry)
     target = store.folder / "models" / "quantized" / f"{name}.gguf"
     needed = int(read_header(path).num_parameters * TYPES[kind] / 8) + path.stat().st_size // 8
@@ -69,6 +67,11 @@ def command(
     before, after = path.stat().st_size, target.stat().st_size
     print(f"{name}: {after / 1e9:.2f} GB, was {before / 1e9:.2f} GB. {target}")
     progress.note(f"It is in {file}. Try it: specd generate --draft {name} …")
+
+
+def default_name(source: str, kind: str, *, pure: bool) -> str:
+    """What a requantised model is called when nobody says otherwise."""
+    return f"{source.removesuffix('.gguf')}-{kind}{'-pure' if pure else ''}"
 
 
 def _check_name(name: str, registry: Registry) -> None:

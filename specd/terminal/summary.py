@@ -30,6 +30,6 @@ def summary(statistics: Statistics, off_reason: str | None) -> str:
         f"{speedup:.2f}× plain decoding (an estimate: {plain:.1f} tokens/s, from the cost of passes in this run)"
     )
     if (cost := s.round_cost_estimate) is not None and (gain := s.tokens_per_drafted_round) is not None:
-        verdict = "so speculation paid" if gain > cost else "so speculation did not pay; --method off turns it off"
+        verdict = "so drafting paid" if gain > cost else "so drafting did not pay"
         lines.append(f"a round with a draft cost {cost:.2f} plain steps and gave {gain:.2f} tokens, {verdict}")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specd.cli.quantize import default_name
 from specd.models.gguf import read_header
 from specd.models.store import Store
 from tests.model.conftest import path_of
@@ -99,14 +100,19 @@ def test_a_quantised_model_is_registered_and_runs(config: dict[str, str], small:
 
 
 def test_pure_puts_every_matrix_into_one_type(config: dict[str, str]) -> None:
-    name = "smollm2-test-pure"
+    name = default_name("smollm2-135m", "q4_0", pure=True)
     path = Store().folder / "models" / "quantized" / f"{name}.gguf"
     path.unlink(missing_ok=True)
-    code, out, err = specd("models", "quantize", "smollm2-135m", "Q4_0", "--pure", "--name", name, env=config)
+    code, out, err = specd("models", "quantize", "smollm2-135m", "Q4_0", "--pure", env=config)
     assert (code, err) == (0, "")
     assert out.startswith(f"{name}: 0.08 GB, was 0.10 GB. ")
     assert [kind for kind, _ in read_header(path).types()] == ["Q4_0", "F32"]
     path.unlink()
+
+
+def test_names_keep_their_dots() -> None:
+    assert default_name("qwen2.5-coder-0.5b", "q4_0", pure=True) == "qwen2.5-coder-0.5b-q4_0-pure"
+    assert default_name("my.model.gguf", "q8_0", pure=False) == "my.model-q8_0"
 
 
 @pytest.mark.parametrize(

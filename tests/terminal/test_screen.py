@@ -179,7 +179,7 @@ def test_the_summary_says_what_was_gained_and_why() -> None:
     assert "5 tokens in 4.0 s: 1.2 tokens/s (prompt: 5 tokens in 1.0 s)" in text
     assert "draft: 2 of 3 drafted tokens accepted (67%)" in text
     assert "1.25× plain decoding (an estimate: 1.0 tokens/s" in text
-    assert "cost 2.00 plain steps and gave 3.00 tokens, so speculation paid" in text
+    assert "cost 2.00 plain steps and gave 3.00 tokens, so drafting paid" in text
 
 
 def test_the_summary_does_not_guess() -> None:
