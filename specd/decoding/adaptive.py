@@ -96,7 +96,9 @@ class Adaptive:
             if not self._worth(free):
                 free, proposals = Prospect(), []
             drafter, ahead = self._best_paid(limit)
-            catch_up = self._prices.catch_up_seconds(drafter.name, self._backlog[drafter.name]) if drafter else 0.0
+            catch_up = (
+                self._prices.catch_up_seconds(drafter.name, self._backlog[drafter.name]) if drafter is not None else 0.0
+            )
             better = self._worth(ahead) and self._prices.value(ahead) > self._prices.value(free)
             if drafter is not None and better and self._affordable(ahead, catch_up):
                 self._draft_with(drafter, builder, Prospect(), limit, otherwise=(free, proposals))
@@ -260,6 +262,7 @@ class Adaptive:
                 ahead = self._best_ahead(drafter, free, limit, backlog=backlog)
                 catch_up = self._prices.catch_up_seconds(drafter.name, backlog)
                 if self._prices.value(ahead) > self._prices.value(free) and self._affordable(ahead, catch_up):
+                    self._backlog[drafter.name] = backlog  # the head is taken in with the first token
                     self._draft_with(drafter, builder, free, limit)
                     return
 

@@ -221,6 +221,23 @@ def test_heads_and_tails_are_joined() -> None:
     assert speedup(rounds, FLAT[0]) > 4
 
 
+def test_taking_in_a_head_is_not_mistaken_for_the_price_of_a_token() -> None:
+    """Behind a free head the model's first token also takes in the head, which costs more here than a token."""
+    world = World(FLAT)
+    engine = FakeEngine(n_ctx=2048, clock=world.clock, seconds_per_batch=[0.05, 0.05, 0.3])
+    model = DraftModel(engine, greedy, draw_independently, num_shared=50, randomness=Randomness(0), clock=world.clock)
+    head = world.drafter([True], name="head")
+    head._script = lambda context, n, full=head._script: full(context, n)[:4]
+    prices = Prices(PassCosts(dict(enumerate(FLAT, start=1))), {"draft": PassCosts({1: 0.05})}, 16)
+    controller = Adaptive(
+        [head, model], prices, Acceptance({("draft",): 0.95, ("head",): 0.95}), world.clock, max_draft=5
+    )
+    world.run(controller, 200)
+    report = controller.report()
+    assert report["rounds"].get("head+draft", 0) > 10, report["rounds"]
+    assert report["draft_token_seconds"]["draft"] == pytest.approx(0.05)
+
+
 def test_it_never_drafts_more_than_it_may() -> None:
     world = World(FLAT, max_draft=3)
     rounds = world.run(world.controller([world.drafter([True])], TRUSTED))
