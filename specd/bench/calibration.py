@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specd.decoding.acceptance import Acceptance
 from specd.decoding.context import as_tokens
 from specd.decoding.costs import PassCosts
+from specd.models.folders import write_whole
 
 if TYPE_CHECKING:
     from specd.llama.engine import Engine
@@ -73,12 +73,8 @@ class Calibration:
             return None
 
     def _write(self, name: str, content: Mapping[Any, Any]) -> None:
-        path = self._folder / name
-        temporary = path.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"format": _FORMAT, "content": content}))
-            temporary.replace(path)
+            write_whole(self._folder / name, json.dumps({"format": _FORMAT, "content": content}))
 
 
 def measure(engine: Engine, max_tokens: int, seconds: float, clock: Callable[[], float]) -> dict[int, float]:

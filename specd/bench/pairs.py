@@ -64,8 +64,6 @@ def judge(
         header = read_header(path)
         if header.is_projector:
             return Verdict(name, size, "it is the vision or audio side of a model")
-        if path.samefile(target.path):
-            return Verdict(name, size, "it is the target itself")
         if size >= target.path.stat().st_size:
             return Verdict(name, size, "it is not smaller than the target")
         with Engine(path, threads=target.threads, max_rows=1, interrupt=target.interrupt) as draft:

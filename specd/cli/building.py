@@ -144,7 +144,7 @@ def build_drafters(
 
     predicted:  texts that are expected to come again in the answer
     """
-    reasons = missing_drafters(target, plan, draft)
+    reasons = _reasons(target, plan, draft)
     drafters: list[Drafter] = []
     if "lookup" not in reasons and (plan.settings.method.uses_lookup or draft.engine is None):
         if predicted:
@@ -166,7 +166,7 @@ def build_drafters(
     return drafters, reasons
 
 
-def missing_drafters(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str]:
+def _reasons(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str]:
     """By drafter, why it is not used although it could be."""
     if plan.settings.method is Method.OFF:
         return {"lookup": "turned off (--method off)"}

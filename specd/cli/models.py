@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specd.cli.options import ModelsFileOption
-from specd.errors import SpecdError
+from specd.errors import SpecdError, UnknownModel
 from specd.models.fetch import fetch, locate
 from specd.models.folders import config_folder
 from specd.models.gguf import Header, read_header
@@ -92,6 +92,15 @@ def _described(header: Header) -> list[tuple[str, str]]:
         ("vocabulary", f"{header.vocabulary_size or '?'} tokens"),
         ("chat template", "yes" if template else "none: it continues plain text"),
     ]
+
+
+def located(registry: Registry, name: str | None, store: Store, progress: TransferProgress) -> tuple[Model, Path]:
+    """The model of a name, and its file. Raises UnknownModel, with the command that fetches it, when it is not here."""
+    model = registry.target(name)
+    path = locate(model, store, progress)
+    if path is None:
+        raise UnknownModel(f"{model.name} is not here: specd models pull {name or model.name}")
+    return model, path
 
 
 def here(model: Model, store: Store) -> Path | None:

@@ -10,13 +10,11 @@ from rich.table import Table
 
 from specd.bench.calibration import MEASURING_SECONDS, Calibration
 from specd.bench.pairs import Verdict, in_order, judge, worth_using
-from specd.cli.models import here, tables
+from specd.cli.models import here, located, tables
 from specd.cli.options import ModelsFileOption
 from specd.decoding.pricing import MAX_DRAFT
-from specd.errors import UnknownModel
-from specd.models.fetch import locate
 from specd.models.folders import state_folder
-from specd.models.registry import Model, Registry, load_registry
+from specd.models.registry import Registry, load_registry
 from specd.models.store import Store
 from specd.terminal.progress import TransferProgress
 
@@ -36,10 +34,7 @@ def command(
     from specd.llama.engine import Engine
 
     registry, store, progress = load_registry(models), Store(), TransferProgress(sys.stderr)
-    chosen = registry.target(model)
-    path = locate(chosen, store, progress)
-    if path is None:
-        raise UnknownModel(f"{chosen.name} is not here: specd models pull {model or chosen.name}")
+    chosen, path = located(registry, model, store, progress)
     calibration = Calibration(state_folder())
     with Engine(path, threads=usable_cores(), max_rows=MAX_DRAFT + 1) as target:
         target.allocate(1024)
@@ -67,7 +62,7 @@ def _candidates(registry: Registry, store: Store, target: Path) -> dict[str, Pat
     known = {file.resolve() for file in files.values()}
     for file in sorted(target.parent.glob("*.gguf")):
         if file.resolve() not in known:
-            files[str(file)] = here(Model(name=file.name, file=file.name, path=file), store) or file
+            files[str(file)] = file
     return {name: file for name, file in files.items() if file.resolve() != target.resolve()}
 
 

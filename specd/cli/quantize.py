@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from specd.cli.models import located
 from specd.cli.options import ModelsFileOption
-from specd.errors import SpecdError, UnknownModel, UsageError
-from specd.models.fetch import locate
+from specd.errors import SpecdError, UsageError
 from specd.models.gguf import read_header
 from specd.models.registry import Model, Registry, add_model, load_registry
 from specd.models.store import Store, require_space
@@ -37,10 +37,7 @@ def command(
     if kind.lower() not in TYPES:
         raise UsageError(f"There is no type {kind!r}. Known: {', '.join(TYPES)}.")
     kind = kind.lower()
-    source = registry.target(model)
-    path = locate(source, store, progress)
-    if path is None:
-        raise UnknownModel(f"{source.name} is not here: specd models pull {model}")
+    source, path = located(registry, model, store, progress)
     name = name or default_name(source.name, kind, pure=pure)
     _check_name(name, registry)
     target = store.folder / "models" / "quantized" / f"{name}.gguf"

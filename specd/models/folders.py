@@ -11,6 +11,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("SPECD_CACHE") or platformdirs.user_cache_dir("specd"))
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that others find the old one or the new one, never a part. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
 def config_folder() -> Path:
     """The user's models.toml; `SPECD_CONFIG` overrides it."""
     return Path(os.environ.get("SPECD_CONFIG") or platformdirs.user_config_dir("specd"))

@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 import specd
 from specd.errors import UnknownModel, UsageError
-from specd.models.folders import config_folder
+from specd.models.folders import config_folder, write_whole
 
 FILE_NAME = "models.toml"
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
@@ -142,10 +141,7 @@ def add_model(name: str, entry: Mapping[str, str | int]) -> Path:
             raise UsageError(f"{file} has a model {name!r} already: take another name with --name.")
         lines = [f"[models.{json.dumps(name)}]", *(f"{key} = {_toml(value)}" for key, value in entry.items())]
         gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(f".{os.getpid()}")
-        temporary.write_text(text + gap + "\n".join(lines) + "\n", encoding="utf-8")
-        temporary.replace(file)
+        write_whole(file, text + gap + "\n".join(lines) + "\n")
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
     return file

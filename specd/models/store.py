@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from specd.errors import ChecksumMismatch, NoSpace
-from specd.models.folders import cache_folder
+from specd.models.folders import cache_folder, write_whole
 from specd.models.progress import Progress
 from specd.models.registry import Model
 
@@ -45,7 +43,8 @@ class Store:
 
     def note(self, model: Model, path: Path) -> Path:
         """Remember that this file was checked. Gives the path back."""
-        self._write(self._note_path(model), dict(zip(_NOTED, [str(path), *_state(path)], strict=True)))
+        note = dict(zip(_NOTED, [str(path), *_state(path)], strict=True))
+        write_whole(self._note_path(model), json.dumps(note))
         return path
 
     def check(self, model: Model, path: Path, sha256: str | None, progress: Progress) -> None:
@@ -69,12 +68,6 @@ class Store:
 
     def _note_path(self, model: Model) -> Path:
         return self.folder / "checked" / f"{_key(model)}.json"
-
-    def _write(self, path: Path, content: dict[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(content))
-        temporary.replace(path)
 
 
 def require_space(folder: Path, num_bytes: int, what: str) -> None:
