@@ -26,6 +26,7 @@ class FakeClock:
 class FakeEngine:
     """Logits that depend on every token held, so that a wrong cache shows at once.
 
+    sharpness:          by which the logits are multiplied: at 1 no token is likely, at 200 one is certain
     seconds_per_batch:  what a decode of n tokens costs on the clock; the last entry for longer ones
     fails_at:           decodes (counted from 0) that raise
     """
@@ -38,13 +39,14 @@ class FakeEngine:
         n_ctx: int = 256,
         max_rows: int = 16,
         can_rewind: bool = True,
+        sharpness: float = 1.0,
         clock: FakeClock | None = None,
         seconds_per_batch: Sequence[float] = (1.0,),
         fails_at: Mapping[int, Exception] | None = None,
     ) -> None:
         self.n_vocab, self.n_ctx, self.max_rows = n_vocab, n_ctx, max_rows
         self.decodes: list[int] = []  # tokens per decode
-        self._table = np.random.default_rng(seed).normal(size=(257, n_vocab)).astype(np.float32)
+        self._table = np.random.default_rng(seed).normal(scale=sharpness, size=(257, n_vocab)).astype(np.float32)
         self._held = TokenBuffer()
         self._can_rewind = can_rewind
         self._clock, self._seconds = clock, seconds_per_batch

@@ -195,7 +195,8 @@ class Replay:
         return [*predicted, Lookup(), model]
 
     def _target_says(self, output: Tokens) -> tuple[int, float]:
-        return int(self._output[min(len(output), len(self._output) - 1)]), 1.0
+        step = self.trace.steps[min(len(output), len(self._output) - 1)]
+        return step.token, step.certainty
 
     def _draft_says(self, output: Tokens) -> tuple[int, float]:
         """From the record; behind tokens that neither model said, anything: it will not be accepted."""

@@ -6,6 +6,7 @@ not recorded, as they are asked again in the replay.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,14 @@ AHEAD = 8  # tokens that a draft model is recorded to go on with after it was wr
 class Step:
     """One position of the output.
 
-    token:  what the target said
-    draft:  the draft model's tokens from here on, each with its confidence; only the first one when it is right, as
-            the next step goes on from there
+    token:      what the target said
+    certainty:  how sure it was; nan where nobody asked
+    draft:      the draft model's tokens from here on, each with its confidence; only the first one when it is right,
+                as the next step goes on from there
     """
 
     token: int
+    certainty: float
     draft: tuple[tuple[int, float], ...]
 
 
@@ -78,6 +81,7 @@ class Trace:
         lines = [head] + [
             {
                 "token": step.token,
+                "certainty": round(step.certainty, 4),
                 "draft": [[token, round(confidence, 4)] for token, confidence in step.draft],
                 "accepted": self.accepted(position),
             }
@@ -91,7 +95,10 @@ class Trace:
         try:
             head, *lines = map(json.loads, path.read_text().splitlines())
             steps = tuple(
-                Step(line["token"], tuple((token, confidence) for token, confidence in line["draft"])) for line in lines
+                Step(
+                    line["token"], line["certainty"], tuple((token, confidence) for token, confidence in line["draft"])
+                )
+                for line in lines
             )
             return cls(
                 kind=head["kind"],
@@ -121,11 +128,23 @@ def record(
         while proposals[0][0] != token and len(proposals) < AHEAD:
             proposed = as_tokens([proposal for proposal, _ in proposals])
             proposals.append(_most_likely(draft, np.concatenate([context.view, proposed])))
-        steps.append(Step(token, tuple(proposals)))
+        steps.append(Step(token, certainty(row), tuple(proposals)))
         context.extend([token])
         if is_end(token):
             break
     return tuple(steps)
+
+
+def foretold(draft: Engine, prompt: Tokens, output: Tokens) -> tuple[Step, ...]:
+    """What a draft model says at each position of an output that is known: few passes over many tokens, so that it costs
+    little. Enough to tell how many of its tokens would have been accepted anywhere, and nothing about the others."""
+    context = np.concatenate([prompt, output])
+    draft.sync(prompt[:-1])
+    rows: list[tuple[int, float]] = []
+    for start in range(len(prompt) - 1, len(context) - 1, draft.max_rows):
+        stop = min(start + draft.max_rows, len(context) - 1)
+        rows += [(int(row.argmax()), certainty(row)) for row in draft.advance(context[start:stop])]
+    return tuple(Step(token, math.nan, (row,)) for token, row in zip(output.tolist(), rows, strict=True))
 
 
 def _most_likely(draft: Engine, context: Tokens) -> tuple[int, float]:

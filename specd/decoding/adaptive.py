@@ -11,9 +11,11 @@ from specd.decoding.controller import DraftBuilder
 from specd.decoding.ledger import PLAIN, Ledger
 from specd.decoding.pricing import Prices, Prospect
 from specd.decoding.protocol import Draft, Drafter, Proposal, Round
+from specd.decoding.sampling import Logits, certainty
 
 CAN_PAY = 1.1  # speed over plain decoding that a model must reach if it is always right, to be used at all
 BOUNDS_EVERY = 16  # rounds
+CERTAINTY_EVERY = 4  # rounds between two looks at how sure the target is: each takes a pass over the vocabulary
 MIN_REACH = 0.02  # chance to be reached below which no further token is looked at
 _Continuation = tuple[Prospect, list[Proposal]]
 
@@ -112,8 +114,10 @@ class Adaptive:
             self._prices.observe_drafting(name, backlog, builder.seconds.get(name, []))
         return builder.draft()
 
-    def observe(self, context: Tokens, round_: Round) -> None:
+    def observe(self, context: Tokens, round_: Round, logits: Logits) -> None:
         """Learn costs and acceptance from a round."""
+        if self._backlog and sum(self._ledger.rounds.values()) % CERTAINTY_EVERY == 0:
+            self._acceptance.observe_target(certainty(logits[0]))
         self._prices.observe_round(round_)
         pass_seconds = self._prices.pass_seconds(len(round_.draft))
         self._ledger.add(round_, self.plain_seconds, pass_seconds, exploring=self._exploring)
@@ -215,7 +219,7 @@ class Adaptive:
         for ahead in range(limit - start.num_draft):
             chance = self._acceptance.at_depth(drafter.name, depth + ahead)
             prospect = prospect.with_token(chance, seconds)
-            if (value := self._prices.value(prospect)) > best_value:
+            if (value := self._prices.value(prospect)) > best_value and (not ahead or self._affordable(prospect)):
                 best, best_value = prospect, value
             if prospect.reach < MIN_REACH:
                 break

@@ -7,6 +7,7 @@ import numpy as np
 
 from specd.decoding.context import Tokens
 from specd.decoding.protocol import Draft, Drafter, Evidence, Proposal, Round
+from specd.decoding.sampling import Logits
 
 PLAIN_EVERY = 32  # rounds; 3 % of them, so that the estimate of plain speed follows the machine
 EARLY_PLAIN = 5  # a second one soon, so that a short answer has an estimate too
@@ -105,7 +106,7 @@ class FixedLength:
                 break
         return builder.draft()
 
-    def observe(self, context: Tokens, round_: Round) -> None:
+    def observe(self, context: Tokens, round_: Round, logits: Logits) -> None:
         """Counts rounds."""
         self._num_rounds += 1
         for drafter in self._drafters:

@@ -71,7 +71,7 @@ def generate(
                 target_seconds=scored - drafted,
                 seconds=clock() - started,
             )
-            controller.observe(context.view, round_)
+            controller.observe(context.view, round_, logits)
             yield round_
             if ended:
                 yield Finished("stop")

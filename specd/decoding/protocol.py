@@ -226,5 +226,8 @@ class Controller(Protocol):
     def draft(self, context: Tokens, limit: int) -> Draft:
         """At most `limit` tokens to follow `context`, prompt and output so far; an empty draft is a plain step."""
 
-    def observe(self, context: Tokens, round_: Round) -> None:
-        """Told of every round after its verification; `context` ends with the round's tokens."""
+    def observe(self, context: Tokens, round_: Round, logits: Logits) -> None:
+        """Told of every round after its verification; `context` ends with the round's tokens.
+
+        logits:  the target's rows of the pass, [len(draft) + 1, n_vocab], valid until its next one
+        """

@@ -39,6 +39,19 @@ class DrafterCounts:
             _count(self.draft_per_position, place, 1)
             _count(self.accepted_per_position, place, fate == "accepted")
 
+    def merge(self, other: "DrafterCounts") -> None:
+        """Add what was counted elsewhere."""
+        self.num_drafts += other.num_drafts
+        self.num_draft_tokens += other.num_draft_tokens
+        self.num_accepted_tokens += other.num_accepted_tokens
+        self.num_rejected_tokens += other.num_rejected_tokens
+        self.num_discarded_tokens += other.num_discarded_tokens
+        self.draft_seconds += other.draft_seconds
+        for place, number in enumerate(other.draft_per_position):
+            _count(self.draft_per_position, place, number)
+        for place, number in enumerate(other.accepted_per_position):
+            _count(self.accepted_per_position, place, number)
+
     @property
     def acceptance_rate(self) -> float | None:
         """Accepted tokens per drafted token; None when nothing was drafted."""

@@ -109,3 +109,33 @@ def test_old_runs_make_room_for_new_ones() -> None:
     hits, total = acceptance.as_json()["draft c6 d0"]
     assert total == pytest.approx(MOST_EARLIER, abs=0.1)
     assert hits < 25
+
+
+def test_the_target_says_what_to_expect_of_a_model_that_was_not_asked() -> None:
+    chances = []
+    for certainty in (0.5, 0.75, 0.9, 0.99):
+        acceptance = Acceptance(PRIORS)
+        for _ in range(5):
+            acceptance.observe_target(certainty)
+        chances.append(acceptance.at_depth("draft", 0))
+    assert chances == sorted(chances)
+    assert chances[0] < 0.7 < 0.97 < chances[-1]
+
+
+def test_a_bad_model_is_learned_where_the_target_is_sure_and_remembered() -> None:
+    acceptance = Acceptance(PRIORS)
+    for _ in range(5):
+        acceptance.observe_target(0.99)
+    for _ in range(30):
+        acceptance.observe(SURE, False)
+    assert acceptance.at_depth("draft", 0) < 0.2
+    later = Acceptance.from_json(json.loads(json.dumps(acceptance.as_json())))
+    for _ in range(5):
+        later.observe_target(0.99)
+    assert later.at_depth("draft", 0) < 0.85
+
+
+def test_one_sure_token_is_not_a_kind_of_text() -> None:
+    acceptance = Acceptance(PRIORS)
+    acceptance.observe_target(0.99)
+    assert acceptance.at_depth("draft", 0) == Acceptance(PRIORS).at_depth("draft", 0)

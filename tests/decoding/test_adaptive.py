@@ -27,10 +27,17 @@ class World:
     """A target with a price for every width, and drafters that are right as often as said."""
 
     def __init__(
-        self, seconds: Sequence[float], *, believed: Sequence[float] | None = None, max_draft: int = 16
+        self,
+        seconds: Sequence[float],
+        *,
+        believed: Sequence[float] | None = None,
+        max_draft: int = 16,
+        sharpness: float = 1.0,
     ) -> None:
         self.clock = FakeClock()
-        self.target = FakeEngine(n_ctx=2048, max_rows=33, clock=self.clock, seconds_per_batch=seconds)
+        self.target = FakeEngine(
+            n_ctx=2048, max_rows=33, sharpness=sharpness, clock=self.clock, seconds_per_batch=seconds
+        )
         self.seconds, self.believed, self.max_draft = seconds, believed or seconds, max_draft
 
     def drafter(self, right: Sequence[bool], *, name: str = "scripted", is_free: bool = True) -> ScriptedDrafter:
@@ -165,6 +172,18 @@ def test_a_paid_drafter_is_tried_again_for_a_bounded_share_of_time() -> None:
     tried = [r for r in rounds if r.num_draft_tokens]
     assert 2 <= len(tried) <= 20
     assert speedup(rounds, 1.0) > 0.985
+
+
+@pytest.mark.parametrize(("sharpness", "drafts"), [(200.0, True), (1.0, False)])
+def test_a_model_is_asked_where_the_target_is_sure(sharpness: float, drafts: bool) -> None:
+    """What the target says about itself is enough to begin: nothing is spent on finding out."""
+    world = World(STAIRCASE, sharpness=sharpness)
+    drafter = world.drafter([True], name="draft", is_free=False)
+    controller = world.controller([drafter], {("draft", "any"): 0.3, ("draft", "t0"): 0.3, ("draft",): 0.95})
+    rounds = world.run(controller, 60)
+    drafted = [i for i, r in enumerate(rounds) if r.num_draft_tokens]
+    assert (min(drafted, default=99) <= 14) == drafts
+    assert controller.report()["explored_seconds"] == 0
 
 
 def test_a_model_that_cannot_pay_is_not_even_prepared() -> None:

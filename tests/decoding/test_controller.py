@@ -1,3 +1,5 @@
+import numpy as np
+
 from specd.decoding.context import as_tokens
 from specd.decoding.controller import FixedLength
 from tests.fakes import FakeClock, FakeEngine, ScriptedDrafter, draft_of, oracle, round_of
@@ -11,7 +13,7 @@ def test_a_fixed_length_with_plain_steps_between() -> None:
     lengths = []
     for _ in range(20):
         lengths.append(len(controller.draft(CONTEXT, 10)))
-        controller.observe(CONTEXT, ROUND)
+        controller.observe(CONTEXT, ROUND, np.zeros((1, 50), np.float32))
     assert [i for i, n in enumerate(lengths) if n == 0] == [1, 5, 9, 17]
     assert set(lengths) == {0, 4}
 
