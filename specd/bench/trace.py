@@ -6,8 +6,7 @@ not recorded, as they are asked again in the replay.
 """
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,7 @@ class Step:
     """One position of the output.
 
     token:      what the target said
-    certainty:  how sure it was; nan where nobody asked
+    certainty:  how sure it was
     draft:      the draft model's tokens from here on, each with its confidence; only the first one when it is right,
                 as the next step goes on from there
     """
@@ -135,16 +134,18 @@ def record(
     return tuple(steps)
 
 
-def foretold(draft: Engine, prompt: Tokens, output: Tokens) -> tuple[Step, ...]:
-    """What a draft model says at each position of an output that is known: few passes over many tokens, so that it costs
-    little. Enough to tell how many of its tokens would have been accepted anywhere, and nothing about the others."""
+def foretold(draft: Engine, prompt: Tokens, output: Tokens, certainties: Sequence[float]) -> tuple[Step, ...]:
+    """What a draft model says at each position of an output that is known, in few passes over many tokens each.
+
+    Enough to tell how many of its tokens would have been accepted anywhere, and nothing about the others.
+    """
     context = np.concatenate([prompt, output])
     draft.sync(prompt[:-1])
     rows: list[tuple[int, float]] = []
     for start in range(len(prompt) - 1, len(context) - 1, draft.max_rows):
         stop = min(start + draft.max_rows, len(context) - 1)
         rows += [(int(row.argmax()), certainty(row)) for row in draft.advance(context[start:stop])]
-    return tuple(Step(token, math.nan, (row,)) for token, row in zip(output.tolist(), rows, strict=True))
+    return tuple(Step(*step) for step in zip(output.tolist(), certainties, ((row,) for row in rows), strict=True))
 
 
 def _most_likely(draft: Engine, context: Tokens) -> tuple[int, float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specd.cli.options import DEFAULT_DRAFT_MAX, Method
+from specd.cli.options import DEFAULT_DRAFT_MAX, FlashAttn, KvType, Method
 from specd.cli.settings import Settings
 from specd.decoding.protocol import Drafter
 from specd.decoding.randomness import Randomness
@@ -24,7 +24,7 @@ from specd.models.registry import Model, Registry
 from specd.models.store import Store
 
 if TYPE_CHECKING:  # importing llama.cpp takes 0.4 s: only when something is to be computed
-    from specd.llama.engine import Engine
+    from specd.llama.engine import Engine, Runtime
     from specd.llama.library import Interrupt
 
 DEFAULT_CTX = 4096  # tokens; more when the prompt needs it
@@ -34,7 +34,7 @@ _EXACT_DRAFT_MAX = 6  # exact mode scores at most 7 rows
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to load and how. draft: None when there is none to load. Raises UsageError for more than --exact allows."""
+    """What to load and how. draft: None when there is none to load. Raises UsageError where options contradict."""
 
     target: Model
     draft: Model | None
@@ -46,6 +46,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.exact and self.max_draft > _EXACT_DRAFT_MAX:
             raise UsageError(f"--exact drafts at most {_EXACT_DRAFT_MAX} tokens in a round, not {self.max_draft}.")
+        if self.settings.kv_type is not KvType.F16 and self.settings.flash_attn is FlashAttn.OFF:
+            raise UsageError(f"--kv-type {self.settings.kv_type} needs flash attention, but --flash-attn is off.")
 
     @property
     def max_draft(self) -> int:
@@ -110,15 +112,20 @@ def load_draft(
     progress: Progress,
     interrupt: Interrupt,
     warn: Callable[[str], None],
+    *,
+    max_rows: int = 1,
 ) -> LoadedDraft:
-    """Fetch, load and check the draft. Where it cannot be used: a warning, or the error with `strict`."""
+    """Fetch, load and check the draft. Where it cannot be used: a warning, or the error with `strict`.
+
+    max_rows:  that are asked of it at once; drafting asks for one
+    """
     from specd.llama.pairing import pair, too_large
 
     if plan.draft is None or plan.max_draft == 0 or not target.can_rewind:
         return LoadedDraft()
     engine = None
     try:
-        engine = _load(plan.draft, plan, 1, False, store, progress, interrupt)
+        engine = _load(plan.draft, plan, max_rows, False, store, progress, interrupt)
         pairing = pair(target, engine, store.folder / "pairs")
         if pairing.reason is not None:
             raise EngineError(f"{plan.draft.name} cannot draft for {plan.target.name}: {pairing.reason}.")
@@ -191,4 +198,14 @@ def _load(
     if read_header(path).is_projector:
         raise EngineError(f"{path} is the vision or audio side of a model; give the language model's file.")
     threads = plan.settings.threads or usable_cores()
-    return Engine(path, threads=threads, max_rows=max_rows, exact=exact, interrupt=interrupt)
+    runtime = _runtime(plan.settings)
+    return Engine(path, threads=threads, max_rows=max_rows, exact=exact, runtime=runtime, interrupt=interrupt)
+
+
+def _runtime(settings: Settings) -> Runtime:
+    """How contexts are to compute."""
+    from specd.llama.engine import Runtime
+
+    batch = settings.batch or max(Runtime().batch, settings.micro_batch or 0)
+    flash = None if settings.flash_attn is FlashAttn.AUTO else settings.flash_attn is FlashAttn.ON
+    return Runtime(batch, settings.micro_batch, settings.kv_type.value, flash)

@@ -5,26 +5,24 @@ from __future__ import annotations
 import gc
 import json
 import secrets
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from specd.bench.calibration import Calibration
-from specd.chat.templates import Message, chat_tokens, raw_tokens
+from specd.chat.templates import Message
 from specd.cli import options
 from specd.cli.building import Plan, allocate, build_drafters, choose_draft, load_draft, load_target
 from specd.cli.controlling import build_control
-from specd.cli.prompt import clean, read_document, read_prompt
+from specd.cli.prompt import clean, prompt_tokens, read_document, read_prompt
 from specd.cli.settings import Settings, parse_biases
-from specd.decoding.context import Tokens
+from specd.cli.signals import stopping
 from specd.decoding.loop import generate
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import sampler
@@ -41,10 +39,6 @@ from specd.terminal.progress import TransferProgress
 from specd.terminal.status import StatusLine
 from specd.terminal.summary import summary
 from specd.terminal.text import Output, is_terminal
-
-if TYPE_CHECKING:
-    from specd.llama.engine import Engine
-    from specd.llama.library import Interrupt
 
 
 class Format(StrEnum):
@@ -96,6 +90,10 @@ def command(
     explain: options.ExplainOption = False,
     ctx: options.CtxOption = None,
     threads: options.ThreadsOption = None,
+    kv_type: options.KvTypeOption = None,
+    flash_attn: options.FlashAttnOption = None,
+    batch: options.BatchOption = None,
+    micro_batch: options.MicroBatchOption = None,
 ) -> int:
     """Answer one prompt. The answer goes to stdout, everything else to stderr.
 
@@ -106,6 +104,10 @@ def command(
     given = {
         "ctx": ctx,
         "threads": threads,
+        "kv_type": kv_type,
+        "flash_attn": flash_attn,
+        "batch": batch,
+        "micro_batch": micro_batch,
         "method": method,
         "draft_max": draft_max,
         "draft_length": draft_length,
@@ -166,7 +168,7 @@ def _run(
         target = loaded.enter_context(load_target(plan, store, progress, interrupt))
         if plan.exact and has_gpu():
             warn("--exact is proven for CPUs only; with this machine's GPU, outputs may still part at near-ties.")
-        prompt = _prompt_tokens(target, messages, raw, plan.target.name)
+        prompt = prompt_tokens(target, messages, plan.target.name, warn, raw=raw)
         allocate(target, plan, len(prompt))
         draft = load_draft(target, plan, store, progress, interrupt, warn)
         if draft.engine is not None:
@@ -195,7 +197,7 @@ def _run(
             clock=time.perf_counter,
         )
         gc.freeze()  # what is there now stays: looking through it again and again costs more than a round's work
-        with _stopping(interrupt):
+        with stopping(interrupt):
             decoder, show_text = TextDecoder(target.vocabulary), format_ is Format.TEXT
             answer = partial(stream_answer, events, statistics, decoder, status)
             try:
@@ -225,36 +227,3 @@ def _run(
     if statistics.finish_reason == "interrupted":
         raise Interrupted("The answer was stopped.")
     return 0
-
-
-def _prompt_tokens(target: Engine, messages: list[Message], raw: bool, name: str) -> Tokens:
-    """The tokens to continue: through the model's chat template, or as they are."""
-    template = None if raw else target.chat_template()
-    if template is not None:
-        return chat_tokens(messages, template, target.vocabulary)
-    if not raw:
-        warn(f"{name} has no chat template: it continues the prompt as plain text (--raw says that this is meant).")
-    return raw_tokens("\n\n".join(message.content for message in messages), target.vocabulary)
-
-
-@contextmanager
-def _stopping(interrupt: Interrupt) -> Iterator[None]:
-    """Signals stop the answer, which then ends in order; a second one ends the process.
-
-    A signal that is ignored already (nohup, a background job of a script) stays ignored.
-    """
-
-    def stop(number: int, _: object) -> None:
-        if interrupt.is_set():
-            raise KeyboardInterrupt
-        interrupt.set()
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -11,6 +11,7 @@ from specd.decoding.sampling import SamplingParams
 from specd.decoding.verify import RuleName
 
 DEFAULT_DRAFT_MAX = MAX_DRAFT
+MAX_DRAFT_LENGTH = 63
 DEFAULT_MAX_TOKENS = 1024
 DEFAULT_RULE = RuleName.BLOCK  # never accepts less than rejection, and measures best
 _SAMPLING_DEFAULTS = SamplingParams()
@@ -34,6 +35,22 @@ class Method(StrEnum):
     def uses_model(self) -> bool:
         """Whether a draft model may draft."""
         return self in (Method.AUTO, Method.DRAFT, Method.HYBRID)
+
+
+class KvType(StrEnum):
+    """Number formats of the KV cache."""
+
+    F16 = "f16"
+    Q8_0 = "q8_0"
+    Q4_0 = "q4_0"
+
+
+class FlashAttn(StrEnum):
+    """Whether attention is computed in one go."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
 
 
 _MODELS, _SPECULATION, _SAMPLING, _MACHINE = "Models", "Speculation", "Sampling", "Machine"
@@ -75,7 +92,7 @@ DraftMaxOption = Annotated[
     typer.Option(
         "--draft-max",
         min=0,
-        max=63,
+        max=MAX_DRAFT_LENGTH,
         help="Most tokens to draft in a round.",
         rich_help_panel=_SPECULATION,
         show_default=str(DEFAULT_DRAFT_MAX),
@@ -86,7 +103,7 @@ DraftLengthOption = Annotated[
     typer.Option(
         "--draft-length",
         min=1,
-        max=63,
+        max=MAX_DRAFT_LENGTH,
         metavar="N",
         help="Draft this many tokens every round, whatever it costs: for experiments.",
         rich_help_panel=_SPECULATION,
@@ -250,6 +267,43 @@ CtxOption = Annotated[
         help="Context size.",
         rich_help_panel=_MACHINE,
         show_default="4096, or what the prompt needs",
+    ),
+]
+KvTypeOption = Annotated[
+    KvType | None,
+    typer.Option(
+        "--kv-type",
+        help="Number format of the KV cache; other than f16, it changes the text a little.",
+        rich_help_panel=_MACHINE,
+        show_default=KvType.F16,
+    ),
+]
+FlashAttnOption = Annotated[
+    FlashAttn | None,
+    typer.Option("--flash-attn", help="Flash attention.", rich_help_panel=_MACHINE, show_default=FlashAttn.AUTO),
+]
+BatchOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        min=32,
+        max=65536,
+        metavar="TOKENS",
+        help="Tokens of a prompt per decode.",
+        rich_help_panel=_MACHINE,
+        show_default="512",
+    ),
+]
+MicroBatchOption = Annotated[
+    int | None,
+    typer.Option(
+        "--micro-batch",
+        min=32,
+        max=65536,
+        metavar="TOKENS",
+        help="Tokens of a prompt that are computed at once.",
+        rich_help_panel=_MACHINE,
+        show_default="--batch",
     ),
 ]
 ThreadsOption = Annotated[

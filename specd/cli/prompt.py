@@ -1,12 +1,20 @@
 """What the user asked: from options, files and standard input."""
 
+from __future__ import annotations
+
 import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from specd.chat.templates import Message, chat_tokens, raw_tokens
+from specd.decoding.context import Tokens
 from specd.errors import UsageError
+
+if TYPE_CHECKING:
+    from specd.llama.engine import Engine
 
 Warn = Callable[[str], None]
 
@@ -57,3 +65,13 @@ def _is_piped() -> bool:
     except (OSError, ValueError):
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def prompt_tokens(target: Engine, messages: Sequence[Message], name: str, warn: Warn, *, raw: bool = False) -> Tokens:
+    """The tokens to continue: through the model's chat template, or as they are."""
+    template = None if raw else target.chat_template()
+    if template is not None:
+        return chat_tokens(messages, template, target.vocabulary)
+    if not raw:
+        warn(f"{name} has no chat template: it continues the prompt as plain text (--raw says that this is meant).")
+    return raw_tokens("\n\n".join(message.content for message in messages), target.vocabulary)

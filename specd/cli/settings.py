@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from specd.cli import options
-from specd.cli.options import Method
+from specd.cli.options import FlashAttn, KvType, Method
 from specd.decoding.sampling import SamplingParams
 from specd.decoding.verify import RuleName
 from specd.errors import UsageError
 from specd.models.registry import Model
 
+_KINDS = {"method": Method, "verify": RuleName, "kv_type": KvType, "flash_attn": FlashAttn}
 _SAMPLING = tuple(entry.name for entry in fields(SamplingParams))
 
 
@@ -25,6 +26,10 @@ class Settings:
     max_tokens: int = options.DEFAULT_MAX_TOKENS
     ctx: int | None = None
     threads: int | None = None
+    kv_type: KvType = KvType.F16
+    flash_attn: FlashAttn = FlashAttn.AUTO
+    batch: int | None = None
+    micro_batch: int | None = None
     system: str | None = None
     verify: RuleName = options.DEFAULT_RULE
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -36,7 +41,7 @@ class Settings:
         values = dict(model.defaults) | {name: value for name, value in given.items() if value is not None}
         sampling = {name: values.pop(name) for name in _SAMPLING if name in values}
         try:
-            for name, kind in (("method", Method), ("verify", RuleName)):
+            for name, kind in _KINDS.items():
                 if name in values:
                     values[name] = kind(values[name])
         except ValueError as error:

@@ -3,6 +3,8 @@
 import ctypes
 import math
 import os
+import platform
+import subprocess
 from pathlib import Path
 
 _CPU_TYPES = (0, 3)  # GGML_BACKEND_DEVICE_TYPE_CPU, and accelerators that work in the CPU's memory
@@ -52,6 +54,26 @@ def _quota_in(folder: Path) -> float | None:
         return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us > 0 else None
     except (OSError, ValueError, ZeroDivisionError):
         return None
+
+
+def describe() -> dict[str, str | int]:
+    """The machine in words, for reports: system, processor, and bytes of memory."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def _processor() -> str:
+    try:
+        if platform.system() == "Darwin":
+            return subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True).strip()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        return names[0] if names else platform.machine()
+    except (OSError, subprocess.SubprocessError):
+        return platform.machine()
 
 
 def has_gpu() -> bool:

@@ -5,6 +5,8 @@ so everything that reaches it is checked here first.
 """
 
 import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -15,15 +17,34 @@ from specd.decoding.context import TokenBuffer, Tokens, common_prefix_length
 from specd.decoding.sampling import Logits
 from specd.errors import CannotRewind, EngineError, Interrupted, NoSuchFile
 from specd.llama import library
+from specd.llama.batch import Batch
 from specd.llama.library import C, Interrupt
 from specd.llama.vocab import Vocabulary
 
-PREFILL_BATCH = 512  # tokens per decode of a prompt: the work between two looks at the interrupt on a GPU
 EXACT_ROWS = range(2, 8)  # batch sizes whose rows agree bit for bit, on a CPU with flash attention
-_FLASH_ATTENTION = 1
 _ABORTED = 2
 # The bindings give a pointer to floats, whose conversion takes longer than the call.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(("llama_get_logits", C._lib))
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """How a context computes; the defaults are llama.cpp's own, but for the batch.
+
+    batch:            tokens of a prompt per decode: the work between two looks at the interrupt on a GPU
+    micro_batch:      of them at once; None for all
+    kv_type:          number format of the KV cache: anything but f16 changes what the model says a little
+    flash_attention:  None where llama.cpp decides
+    """
+
+    batch: int = 512
+    micro_batch: int | None = None
+    kv_type: str = "f16"
+    flash_attention: bool | None = None
+
+
+KV_TYPES: Mapping[str, int] = {"f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0, "q4_0": C.GGML_TYPE_Q4_0}
+_FLASH_ATTENTION = {None: -1, False: 0, True: 1}  # LLAMA_FLASH_ATTN_TYPE_AUTO, _DISABLED, _ENABLED
 
 
 class Engine:
@@ -33,6 +54,7 @@ class Engine:
     max_rows:    the most tokens `advance` scores at once; few rows keep the output buffers small
     exact:       rows do not depend on how many are scored together (CPU; at most 7 rows; plain steps cost
                  more, as they score a second row that is thrown away)
+    runtime:     how contexts compute, until `configure` says otherwise
     gpu_layers:  how many layers a GPU takes, -1 for all; no effect without one
     interrupt:   may be shared with other engines
 
@@ -48,6 +70,7 @@ class Engine:
         threads: int,
         max_rows: int,
         exact: bool = False,
+        runtime: Runtime | None = None,
         gpu_layers: int = -1,
         interrupt: Interrupt | None = None,
     ) -> None:
@@ -57,11 +80,12 @@ class Engine:
         self.exact = exact
         self.max_rows = max_rows
         self.threads = threads
+        self.runtime = runtime or Runtime()
+        self.gpu_layers = gpu_layers
         self.interrupt = interrupt or Interrupt()
         self._context: Any = None
         self._held = TokenBuffer()
         self._model = self._load(gpu_layers)
-        self.identity = [*file_identity(path), threads, exact, gpu_layers, library.build()]
         self.vocabulary = Vocabulary(self._model)
         self.n_vocab = self.vocabulary.size
         self.trained_context: int = C.llama_model_n_ctx_train(self._model)
@@ -95,6 +119,16 @@ class Engine:
         library.release_file_pages(self.path)
         return model
 
+    @property
+    def identity(self) -> list[object]:
+        """What decides how long a pass takes, but for the length of the context."""
+        runtime = [self.runtime.kv_type, self.runtime.flash_attention]
+        return [*file_identity(self.path), self.threads, self.exact, self.gpu_layers, library.build(), *runtime]
+
+    def configure(self, threads: int, runtime: Runtime) -> None:
+        """Compute otherwise from the next `allocate` on."""
+        self.threads, self.runtime = threads, runtime
+
     def allocate(self, n_ctx: int) -> None:
         """Give the engine an empty context of at least `n_ctx` tokens, in place of any it had.
 
@@ -103,11 +137,12 @@ class Engine:
         self._free_context()
         params = C.llama_context_default_params()
         params.n_ctx = n_ctx + 1 if self.exact else n_ctx
-        params.n_batch = params.n_ubatch = min(PREFILL_BATCH, params.n_ctx)
+        params.n_batch = min(self.runtime.batch, params.n_ctx)
+        params.n_ubatch = min(self.runtime.micro_batch or params.n_batch, params.n_batch)
+        params.type_k = params.type_v = KV_TYPES[self.runtime.kv_type]
+        params.flash_attn_type = _FLASH_ATTENTION[True if self.exact else self.runtime.flash_attention]
         params.n_outputs_max = max(self.max_rows, EXACT_ROWS[0])
         params.n_threads = params.n_threads_batch = self.threads  # verification is a batch
-        if self.exact:
-            params.flash_attn_type = _FLASH_ATTENTION
         library.forget_complaints()
         self._context = C.llama_init_from_model(self._model, params)
         if not self._context:
@@ -119,7 +154,7 @@ class Engine:
         self._memory = C.llama_get_memory(self._context)
         self.n_ctx: int = C.llama_n_ctx(self._context) - (1 if self.exact else 0)  # rounded up by llama.cpp
         self._views: dict[tuple[int, int], Logits] = {}
-        self._batch = _Batch(C.llama_n_batch(self._context))
+        self._batch = Batch(C.llama_n_batch(self._context))
         self._held = TokenBuffer(capacity=self.n_ctx + 1)
 
     def __len__(self) -> int:
@@ -255,34 +290,3 @@ def file_identity(path: Path) -> list[object]:
     """What tells a file from others and from its own earlier states, without reading it."""
     stat = path.stat()
     return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-
-
-class _Batch:
-    """A llama_batch over numpy arrays that are filled in place (5 µs for any size)."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._tokens = np.zeros(capacity, np.int32)
-        self._positions = np.zeros(capacity, np.int32)
-        self._sequences = np.zeros(capacity, np.int32)
-        self._sequence_counts = np.ones(capacity, np.int32)
-        self._wants_row = np.zeros(capacity, np.int8)
-        self._range = np.arange(capacity, dtype=np.int32)
-        self._pointers = (self._sequences.ctypes.data + 4 * np.arange(capacity)).astype(np.uintp)
-        pointer, cast = ctypes.POINTER, ctypes.cast
-        self._batch = C.llama_batch()
-        self._batch.token = cast(self._tokens.ctypes.data, pointer(C.llama_token))
-        self._batch.pos = cast(self._positions.ctypes.data, pointer(C.llama_pos))
-        self._batch.n_seq_id = cast(self._sequence_counts.ctypes.data, pointer(ctypes.c_int32))
-        self._batch.seq_id = cast(self._pointers.ctypes.data, pointer(pointer(C.llama_seq_id)))
-        self._batch.logits = cast(self._wants_row.ctypes.data, pointer(ctypes.c_int8))
-
-    def filled(self, tokens: Tokens, position: int, num_rows: int) -> Any:
-        """The batch of `tokens` from `position` on, with rows of logits for the last `num_rows`."""
-        n = len(tokens)
-        self._tokens[:n] = tokens
-        np.add(self._range[:n], position, out=self._positions[:n])
-        self._wants_row[: n - num_rows] = 0
-        self._wants_row[n - num_rows : n] = 1
-        self._batch.n_tokens = n
-        return self._batch

@@ -44,8 +44,12 @@ _DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
     "draft_max": int,
     "system": str,
     "method": str,
+    "kv_type": str,
+    "flash_attn": str,
+    "batch": int,
+    "micro_batch": int,
 }
-_AT_LEAST = {"ctx": 1, "threads": 1, "max_tokens": 1, "draft_max": 0}
+_AT_LEAST = {"ctx": 1, "threads": 1, "max_tokens": 1, "draft_max": 0, "batch": 32, "micro_batch": 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,30 @@ def add_model(name: str, entry: Mapping[str, str | int]) -> Path:
     return file
 
 
+def save_defaults(name: str, values: Mapping[str, str | int]) -> Path:
+    """Write defaults of a model into the user's models.toml; nothing else in it changes, comments included.
+
+    Raises UsageError when the file cannot be read or written.
+    """
+    import tomlkit
+
+    file = config_folder() / FILE_NAME
+    try:
+        document = tomlkit.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
+        table: Any = document
+        for key in ("models", name, "defaults"):
+            if key not in table:
+                table[key] = tomlkit.table(is_super_table=key == "models")
+            table = table[key]
+        table.update(values)
+        write_whole(file, tomlkit.dumps(document))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be written: {error}.") from error
+    except tomlkit.exceptions.TOMLKitError as error:
+        raise UsageError(f"{file} is not valid TOML: {error}.") from error
+    return file
+
+
 def _toml(value: str | int) -> str:
     return json.dumps(value, ensure_ascii=False)  # such a string is one in TOML too
 
@@ -182,7 +210,9 @@ def _merged(tables: Iterable[tuple[Path, dict[str, Any]]]) -> Registry:
             _check_keys(entry, _FIELDS, where)
             _check_keys(entry.get("defaults", {}), _DEFAULTS, f"{where}.defaults")
             _check_values(entry, where)
-            models.setdefault(name, {}).update(entry)
+            known = models.setdefault(name, {})
+            defaults = known.get("defaults", {}) | entry.get("defaults", {})
+            known.update(entry | {"defaults": defaults})
         for name, entry in table.get("pairs", {}).items():
             where = f"{file}: pairs.{name}"
             _check_keys(entry, {"target": str, "draft": str}, where)

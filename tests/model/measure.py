@@ -222,10 +222,14 @@ def speeds(target: Engine, draft: Engine, repeats: int, *, all_methods: bool = T
     plain_speed: dict[str, list[float]] = defaultdict(list)
     first: dict[tuple[str, int], list[float]] = defaultdict(list)  # of auto's first 64 tokens, by repeat
     passes: dict[tuple[str, str], float | None] = {}
-    workloads = [workload for workload in load_workloads().values() if workload.kind != "mixed"]
+    workloads = [
+        workload
+        for workload in load_workloads().values()
+        if workload.predicted or workload.max_tokens > workload.bench_tokens
+    ]
     for repeat in range(repeats):
         for workload in workloads:
-            prompt = tokens_of(target, workload.prompt)
+            prompt = tokens_of(target, workload.turns[0])
             predicted = target.vocabulary.tokenize(workload.predicted, add_special=False, parse_special=False)
             methods: dict[str, Callable[[], Controller]] = {
                 "plain": lambda: FixedLength([], 0, clock),
@@ -242,11 +246,11 @@ def speeds(target: Engine, draft: Engine, repeats: int, *, all_methods: bool = T
                 statistics, times = decode(target, methods[name](), prompt, workload.max_tokens)
                 speed[name] = statistics.decode_tokens_per_second or 0.0
                 begin[name] = times[min(63, len(times) - 1)]
-                passes[workload.kind, name] = statistics.mean_acceptance_length
-            plain_speed[workload.kind].append(speed["plain"])
+                passes[workload.category, name] = statistics.mean_acceptance_length
+            plain_speed[workload.category].append(speed["plain"])
             for name in names[1:]:
-                ratios[workload.kind, name].append(speed[name] / speed["plain"])
-            first[workload.kind, repeat].append(begin["plain"] / begin["auto"])
+                ratios[workload.category, name].append(speed[name] / speed["plain"])
+            first[workload.category, repeat].append(begin["plain"] / begin["auto"])
     print(f"{'':12}{'plain':>10}{'auto':>20}{'tokens/pass':>13}{'predicted':>20}{'adversary':>20}{'worst':>7}")
     for kind, speeds_ in plain_speed.items():
         cells = [

@@ -40,7 +40,7 @@ def main() -> None:
     ):
         seconds = costs(target), costs(draft)
         for workload in load_workloads().values():
-            prompt = tokens_of(target, workload.prompt)
+            prompt = tokens_of(target, workload.turns[0])
             predicted = (
                 target.vocabulary.tokenize(workload.predicted, add_special=False, parse_special=False)
                 if workload.predicted
@@ -48,10 +48,10 @@ def main() -> None:
             )
             steps = record(target, draft, prompt, workload.max_tokens, target.vocabulary.is_end)
             names = target.path.stem, draft.path.stem
-            trace = Trace(workload.kind, *names, *seconds, prompt, steps, as_tokens(predicted))
-            trace.write(TRACES / f"{workload.kind}.jsonl")
+            trace = Trace(workload.category, *names, *seconds, prompt, steps, as_tokens(predicted))
+            trace.write(TRACES / f"{workload.category}.jsonl")
             right = sum(step.draft[0][0] == step.token for step in steps) / len(steps)
-            print(f"{workload.kind}: {len(prompt)} + {len(steps)} tokens, draft right at {right:.0%}", flush=True)
+            print(f"{workload.category}: {len(prompt)} + {len(steps)} tokens, draft right at {right:.0%}", flush=True)
 
 
 if __name__ == "__main__":

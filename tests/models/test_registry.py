@@ -6,7 +6,7 @@ from hatchling.build import build_wheel
 
 from specd.errors import IncompleteShards, NoSuchFile, UnknownModel, UsageError
 from specd.models.fetch import locate
-from specd.models.registry import Registry, load_registry
+from specd.models.registry import Registry, load_registry, save_defaults
 from specd.models.store import Store
 
 
@@ -121,3 +121,31 @@ def test_a_part_of_a_split_model_needs_all_others(tmp_path: Path) -> None:
 def test_the_wheel_carries_models_toml(tmp_path: Path) -> None:
     wheel = build_wheel(str(tmp_path))
     assert "specd/models.toml" in zipfile.ZipFile(tmp_path / wheel).namelist()
+
+
+def test_defaults_are_saved_and_nothing_else_changes(own_config: Path) -> None:
+    mine = (
+        '# mine\n\n[models."qwen2.5-coder-1.5b".defaults]  # tuned by hand\ntemperature = 0.7   # warm\nthreads = 1\n'
+    )
+    other = '\n[pairs.mine]\ntarget = "qwen2.5-coder-1.5b" # big\ndraft = "smollm2-135m"\n'
+    own_config.write_text(mine + other)
+    save_defaults("qwen2.5-coder-1.5b", {"threads": 3, "kv_type": "q8_0"})
+    assert own_config.read_text() == mine.replace("threads = 1\n", 'threads = 3\nkv_type = "q8_0"\n') + other
+    model = load_registry().target("qwen2.5-coder-1.5b")
+    assert model.defaults == {"temperature": 0.7, "threads": 3, "kv_type": "q8_0"}
+    assert model.sha256 is not None  # the packaged entry is still there
+
+
+def test_defaults_are_saved_where_there_was_no_file(own_config: Path) -> None:
+    save_defaults("smollm2-135m", {"threads": 2})
+    save_defaults("qwen2.5-coder-1.5b", {"batch": 64})
+    known = load_registry()
+    assert known.target("smollm2-135m").defaults == {"threads": 2}
+    assert known.target("qwen2.5-coder-1.5b").defaults["batch"] == 64
+
+
+def test_a_broken_file_is_told_and_left_alone(own_config: Path) -> None:
+    own_config.write_text("[models\n")
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        save_defaults("smollm2-135m", {"threads": 2})
+    assert own_config.read_text() == "[models\n"
