@@ -39,9 +39,9 @@ lint: $(INSTALLED_DEV)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED_DEV)  ## what speculation costs and gains on this machine, on the default pair
+bench: $(INSTALLED)  ## what speculation costs and gains on this machine, on the default pair
 	$(BIN)/specd models pull
-	$(BIN)/python -m tests.model.measure
+	$(BIN)/specd bench
 
 clean:  ## remove .venv and everything generated; models stay in their cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

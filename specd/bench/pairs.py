@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specd.bench.calibration import Calibration, pair_key
-from specd.decoding.adaptive import CAN_PAY
 from specd.decoding.costs import PassCosts
 from specd.decoding.pricing import MAX_DRAFT, Prices
 from specd.errors import SpecdError
@@ -27,6 +26,7 @@ class Verdict:
 
     reason:      why it cannot draft, None when it can
     share:       what a drafted token costs, in plain steps of the target
+    can_pay:     whether the controller would use it at all
     bound:       speed over plain decoding if it were always right
     expected:    the same with the acceptance seen so far, or usual for drafts
     break_even:  the acceptance at which it costs as much as it gives; None when it never does
@@ -37,6 +37,7 @@ class Verdict:
     num_bytes: int
     reason: str | None
     share: float | None = None
+    can_pay: bool = False
     bound: float | None = None
     expected: float | None = None
     break_even: float | None = None
@@ -81,7 +82,9 @@ def judge(
     share = prices.token_seconds("draft") / prices.plain_seconds
     expected = prices.best_gain("draft", lambda depth: acceptance.at_depth("draft", depth))
     bound, break_even = prices.bound("draft"), prices.break_even("draft")
-    return Verdict(name, size, None, share, bound, expected, break_even, _suggestion(name, header))
+    return Verdict(
+        name, size, None, share, prices.can_pay("draft"), bound, expected, break_even, _suggestion(name, header)
+    )
 
 
 def _suggestion(name: str, header: Header) -> str | None:
@@ -96,8 +99,3 @@ def _suggestion(name: str, header: Header) -> str | None:
 def in_order(verdicts: list[Verdict]) -> list[Verdict]:
     """The largest expected gain first, then those that cannot draft."""
     return sorted(verdicts, key=lambda verdict: (verdict.reason is not None, -(verdict.expected or 0.0), verdict.name))
-
-
-def worth_using(verdict: Verdict) -> bool:
-    """Whether the controller would use it at all."""
-    return verdict.bound is not None and verdict.bound >= CAN_PAY

@@ -148,6 +148,15 @@ class Report:
         speedups = [cell.speedup.median for cell in self.cells if cell.method == method]
         return float(np.exp(np.mean(np.log(speedups)))) if speedups else None
 
+    def share_of_oracle(self, method: str) -> float | None:
+        """How much of the speed of perfect foresight a method reached, geometric mean over categories."""
+        shares = [
+            cell.speedup.median / cell.oracle_speedup
+            for cell in self.cells
+            if cell.method == method and cell.oracle_speedup is not None
+        ]
+        return float(np.exp(np.mean(np.log(shares)))) if shares else None
+
     def as_json(self) -> dict[str, Any]:
         """All of it, with the derived numbers."""
         content = asdict(self)
@@ -156,6 +165,7 @@ class Report:
             entry["acceptance_rate"] = cell.total.acceptance_rate
             entry["tokens_per_pass"] = cell.tokens_per_pass
         content["overall_speedup"] = {method: self.overall(method) for method in self.methods}
+        content["share_of_oracle"] = {method: self.share_of_oracle(method) for method in self.methods}
         return content
 
     @classmethod

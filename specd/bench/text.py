@@ -65,15 +65,15 @@ def _speed(cell: Cell | None, top: float) -> Text:
 
 
 def _overall(report: Report) -> list[str]:
-    parts = [
-        f"{method} {overall:.2f}×"
-        for method in report.methods
-        if method != PLAIN and (overall := report.overall(method)) is not None
-    ]
+    parts = []
+    for method in report.methods:
+        overall, share = report.overall(method), report.share_of_oracle(method)
+        if method != PLAIN and overall is not None:
+            parts.append(f"{method} {overall:.2f}×" + (f" ({share:.0%} of the most)" if share is not None else ""))
     num_trials = min((cell.num_trials for cell in report.cells), default=0)
     return [
         f"Over all kinds (geometric mean): {', '.join(parts)}. Median and 95 % interval of at least {num_trials} "
-        f"{'trial' if num_trials == 1 else 'trials'} each; at most: with perfect foresight."
+        f"{'trial' if num_trials == 1 else 'trials'} each. At most: with perfect foresight."
     ]
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from specd.bench.calibration import MEASURING_SECONDS, Calibration
-from specd.bench.pairs import Verdict, in_order, judge, worth_using
+from specd.bench.pairs import Verdict, in_order, judge
 from specd.cli.models import here, located, tables
 from specd.cli.options import ModelsFileOption
 from specd.decoding.pricing import MAX_DRAFT
@@ -70,7 +70,7 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
     size = f"{verdict.num_bytes / 1e9:.2f} GB"
     if verdict.reason is not None or verdict.share is None or verdict.expected is None or verdict.bound is None:
         return verdict.name, size, "", "", "", f"no: {verdict.reason}"
-    words = f"yes; pays from {verdict.break_even:.0%} accepted" if worth_using(verdict) else "fits, but too slow to pay"
+    words = f"yes; pays from {verdict.break_even:.0%} accepted" if verdict.can_pay else "fits, but too slow to pay"
     if verdict.suggestion is not None:
         words += f"; {verdict.suggestion}"
     return verdict.name, size, f"{verdict.share:.2f} steps", f"{verdict.expected:.2f}×", f"{verdict.bound:.2f}×", words

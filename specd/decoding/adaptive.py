@@ -9,12 +9,11 @@ from specd.decoding.acceptance import Acceptance
 from specd.decoding.context import Tokens
 from specd.decoding.controller import DraftBuilder
 from specd.decoding.ledger import PLAIN, Ledger
-from specd.decoding.pricing import Prices, Prospect
+from specd.decoding.pricing import GOOD, Prices, Prospect
 from specd.decoding.protocol import Draft, Drafter, Proposal, Round
 from specd.decoding.sampling import Logits, certainty
 
-CAN_PAY = 1.1  # speed over plain decoding that a model must reach if it is always right, to be used at all
-BOUNDS_EVERY = 16  # rounds
+VERDICT_ROUNDS = 16  # for which it stands whether a drafter can pay
 CERTAINTY_EVERY = 4  # rounds between two looks at how sure the target is: each takes a pass over the vocabulary
 MIN_REACH = 0.02  # chance to be reached below which no further token is looked at
 _Continuation = tuple[Prospect, list[Proposal]]
@@ -56,8 +55,8 @@ class Adaptive:
         self._max_draft = max_draft
         self._ledger = Ledger()
         self._exploring = False
-        self._bounds: dict[str, float] = {}  # of each paid drafter, as of some rounds ago
-        self._bounds_until = 0  # rounds
+        self._verdicts: dict[str, bool] = {}  # whether each paid drafter can pay, as of some rounds ago
+        self._verdicts_until = 0  # rounds
         self._backlog: dict[str, int] = {}  # of each paid drafter that can pay, this round
         self._guesses: dict[str, list[Proposal]] = {}  # of each free drafter, this round
 
@@ -145,17 +144,18 @@ class Adaptive:
         return [*self._free, *self._paid]
 
     def _can_pay(self, drafter: Drafter) -> bool:
-        """Whether a model would gain enough if it were always right; looked at again now and then, as costs change."""
-        if sum(self._ledger.rounds.values()) >= self._bounds_until:
-            self._bounds = {each.name: self._prices.bound(each.name) for each in self._paid}
-            self._bounds_until = sum(self._ledger.rounds.values()) + BOUNDS_EVERY
-        return self._bounds[drafter.name] >= CAN_PAY
+        """Whether a model would gain enough if it were very good; looked at again now and then, as costs change."""
+        if sum(self._ledger.rounds.values()) >= self._verdicts_until:
+            self._verdicts = {each.name: self._prices.can_pay(each.name) for each in self._paid}
+            self._verdicts_until = sum(self._ledger.rounds.values()) + VERDICT_ROUNDS
+        return self._verdicts[drafter.name]
 
     def _why_not(self, name: str) -> str:
         share = self._prices.token_seconds(name) / self.plain_seconds
         return (
-            f"cannot pay here: a drafted token costs {share:.2f} of a plain step, so even perfect drafts would "
-            f"give at most {self._prices.bound(name):.2f}× plain decoding"
+            f"cannot pay here: a drafted token costs {share:.2f} of a plain step, so drafts that are right {GOOD:.0%} "
+            f"of the time would give {self._prices.gain_if_good(name):.2f}× plain decoding, and perfect ones "
+            f"{self._prices.bound(name):.2f}×"
         )
 
     def _worth(self, prospect: Prospect) -> bool:

@@ -7,6 +7,8 @@ from specd.decoding.costs import PassCosts
 from specd.decoding.protocol import Round
 
 MAX_DRAFT = 31  # tokens; a pass over 32 rows is the last one that fits the steps of CPU kernels
+GOOD = 0.97  # acceptance of a very good draft, over all but copied text
+CAN_PAY = 1.02  # speed over plain decoding that a drafter must reach with it, to be used at all
 RATE_MEMORY = 0.9  # weight that the speed so far keeps with each round
 CATCH_UP_ROUNDS = 16  # rounds that share the price of taking an idle draft model up again
 REGULAR_BACKLOG = 2  # tokens that a model takes in with its first one after a round in which it drafted
@@ -97,6 +99,14 @@ class Prices:
     def bound(self, name: str) -> float:
         """The speed over plain decoding that a drafter would bring if it were always right."""
         return self._constant_gain(name, 1.0)
+
+    def can_pay(self, name: str) -> bool:
+        """Whether a drafter would gain enough if it were as good as very good ones are."""
+        return self.gain_if_good(name) >= CAN_PAY
+
+    def gain_if_good(self, name: str) -> float:
+        """The speed over plain decoding that a drafter would bring if it were right GOOD of the time."""
+        return self._constant_gain(name, GOOD)
 
     def break_even(self, name: str) -> float | None:
         """The acceptance at which a drafter costs as much as it gives; None when it never gives as much."""

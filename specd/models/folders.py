@@ -12,7 +12,14 @@ def cache_folder() -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that others find the old one or the new one, never a part. Raises OSError."""
+    """Write a file so that others find the old one or the new one, never a part. Raises OSError.
+
+    A link stays one; what is not a file (a pipe, a terminal) is written to as it is.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")

@@ -155,7 +155,7 @@ def test_the_report_in_a_pipe(report: Report) -> None:
     assert lines[1].endswith("2.50×")
     text = "\n".join(lines)
     assert "\x1b" not in text
-    assert "geometric mean): right 3.08×, wrong" in text
+    assert "geometric mean): right 3.08× (123% of the most), wrong" in text
     assert "times that: 2: 1.1, 8: 2.0." in text
     assert "lookup costs 0.00 plain steps; perfect drafts would give 3.00× here, and it pays from 40% accepted" in text
     assert "right: scripted accepted by position 100 100 100 100 %." in text

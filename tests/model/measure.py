@@ -1,7 +1,6 @@
-"""`make bench`: what speculation costs and gains on this machine, on the default pair.
+"""What `specd bench` does not measure: Python's share, memory, an adversary. python -m tests.model.measure (alone)
 
-Methods run interleaved, prompt by prompt, and are compared with plain decoding of the same prompt: only such
-ratios mean something on a machine that does other things too. Not a test: nothing here asserts a time.
+Not a test: nothing here asserts a time.
 """
 
 import gc
@@ -13,8 +12,9 @@ import tempfile
 import time
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -22,15 +22,16 @@ from statistics import median
 import numpy as np
 
 from specd.bench.calibration import Calibration
+from specd.bench.measurement import PLAIN, Measurement, Plan, Trial
+from specd.bench.report import cells_of
 from specd.bench.workloads import load_workloads
 from specd.decoding.acceptance import PRIORS, Acceptance
 from specd.decoding.adaptive import Adaptive
 from specd.decoding.context import Tokens
-from specd.decoding.controller import FixedLength
 from specd.decoding.costs import PassCosts
 from specd.decoding.loop import generate
 from specd.decoding.pricing import MAX_DRAFT, Prices
-from specd.decoding.protocol import Controller, Drafter, Evidence, Prefilled, Proposal, Round
+from specd.decoding.protocol import Controller, Drafter, Evidence, Proposal, Round
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import Statistics
@@ -167,102 +168,52 @@ class Boaster:
         """Nothing."""
 
 
-def decode(target: Engine, controller: Controller, prompt: Tokens, max_tokens: int) -> tuple[Statistics, list[float]]:
-    """A greedy generation; its statistics, and the seconds since its start at every token."""
-    statistics, times = Statistics(time.perf_counter, lambda: controller.plain_seconds), []
-    started = 0.0
-    for event in generate(
-        target,
-        controller,
-        prompt,
-        sampler(SamplingParams()),
-        RULES[RuleName.BLOCK].verify,
-        max_tokens=max_tokens,
-        is_end=target.vocabulary.is_end,
-        randomness=Randomness(0),
-        clock=time.perf_counter,
-    ):
-        statistics.add(event)
-        if isinstance(event, Prefilled):
-            started = time.perf_counter()
-        elif isinstance(event, Round):
-            times += [time.perf_counter() - started] * len(event.tokens)
-    return statistics, times
-
-
-def interval(ratios: Sequence[float]) -> str:
-    """The median, and a 90 % bootstrap interval of it."""
-    rng = np.random.default_rng(0)
-    medians = np.median(rng.choice(ratios, (2000, len(ratios))), axis=1)
-    low, high = np.quantile(medians, (0.05, 0.95))
-    return f"{median(ratios):.2f} [{low:.2f} {high:.2f}]"
-
-
 def speeds(target: Engine, draft: Engine, repeats: int, *, all_methods: bool = True) -> None:
-    """Decoding speed of each method over plain decoding of the same prompt, interleaved, in changing order.
-
-    What is learned is kept from run to run, as between runs of the command.
-    """
+    """Whole answers to the recorded prompts, by the controller and by methods that `specd bench` does not have."""
+    clock = time.perf_counter
     calibration = Calibration(Path(tempfile.mkdtemp()))
-    costs = {
-        engine.path: calibration.costs(engine, MAX_DRAFT + 1, 0, seconds, time.perf_counter)
+    tables = {
+        engine.path: calibration.costs(engine, MAX_DRAFT + 1, 0, seconds, clock).table()
         for engine, seconds in ((target, 0.7), (draft, 0.3))
     }
-    clock = time.perf_counter
-    known = {method: Acceptance(PRIORS) for method in ("auto", "predicted", "adversary")}
 
-    def adaptive(method: str, drafters: list[Drafter]) -> Adaptive:
-        known[method] = Acceptance.from_json(known[method].as_json())
-        prices = Prices(
-            PassCosts(costs[target.path].table()), {"draft": PassCosts(costs[draft.path].table())}, MAX_DRAFT
+    def adaptive(*drafters: Drafter) -> Adaptive:
+        prices = Prices(PassCosts(tables[target.path]), {"draft": PassCosts(tables[draft.path])}, MAX_DRAFT)
+        return Adaptive(drafters, prices, Acceptance(PRIORS), clock, max_draft=MAX_DRAFT)
+
+    print("speed over plain decoding, with 95 % interval; and the worst single trial")
+    for workload in load_workloads().values():
+        if not (workload.max_tokens and workload.bench_tokens):
+            continue
+        predicted = target.vocabulary.tokenize(workload.predicted, add_special=False, parse_special=False)
+        methods: dict[str, Callable[[Tokens], Controller]] = {"auto": lambda _: adaptive(Lookup(), draft_model(draft))}
+        if all_methods:
+            methods["adversary"] = lambda _: adaptive(Boaster(target.n_vocab))
+        if all_methods and workload.predicted:
+            methods["predicted"] = lambda _, text=predicted: adaptive(Predicted(text), Lookup())  # type: ignore[misc]
+        plan = Plan(
+            [replace(workload, bench_tokens=workload.max_tokens)],
+            methods,
+            forget=lambda: draft.rollback(0),
+            to_prompt=lambda said, _: tokens_of(target, said[0]),
+            is_end=target.vocabulary.is_end,
+            num_repeats=repeats,
+            seconds=0.0,
         )
-        return Adaptive(drafters, prices, known[method], clock, max_draft=MAX_DRAFT)
-
-    ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
-    plain_speed: dict[str, list[float]] = defaultdict(list)
-    first: dict[tuple[str, int], list[float]] = defaultdict(list)  # of auto's first 64 tokens, by repeat
-    passes: dict[tuple[str, str], float | None] = {}
-    workloads = [
-        workload
-        for workload in load_workloads().values()
-        if workload.predicted or workload.max_tokens > workload.bench_tokens
-    ]
-    for repeat in range(repeats):
-        for workload in workloads:
-            prompt = tokens_of(target, workload.turns[0])
-            predicted = target.vocabulary.tokenize(workload.predicted, add_special=False, parse_special=False)
-            methods: dict[str, Callable[[], Controller]] = {
-                "plain": lambda: FixedLength([], 0, clock),
-                "auto": lambda: adaptive("auto", [Lookup(), draft_model(draft)]),
-            }
-            if all_methods:
-                methods["adversary"] = lambda: adaptive("adversary", [Boaster(target.n_vocab)])
-            if all_methods and workload.predicted:
-                methods["predicted"] = lambda p=predicted: adaptive("predicted", [Predicted(p), Lookup()])  # type: ignore[misc]
-            names = list(methods)
-            speed, begin = {}, {}
-            for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-                target.sync(prompt[:-1])
-                statistics, times = decode(target, methods[name](), prompt, workload.max_tokens)
-                speed[name] = statistics.decode_tokens_per_second or 0.0
-                begin[name] = times[min(63, len(times) - 1)]
-                passes[workload.category, name] = statistics.mean_acceptance_length
-            plain_speed[workload.category].append(speed["plain"])
-            for name in names[1:]:
-                ratios[workload.category, name].append(speed[name] / speed["plain"])
-            first[workload.category, repeat].append(begin["plain"] / begin["auto"])
-    print(f"{'':12}{'plain':>10}{'auto':>20}{'tokens/pass':>13}{'predicted':>20}{'adversary':>20}{'worst':>7}")
-    for kind, speeds_ in plain_speed.items():
+        measurement = Measurement(target, plan, clock)
+        trials = [event for event in measurement.run() if isinstance(event, Trial)]
+        plain = {trial.repeat: trial.tokens_per_second for trial in trials if trial.method == PLAIN}
+        worst = min(trial.tokens_per_second / plain[trial.repeat] for trial in trials)
         cells = [
-            interval(ratios[kind, name]) if ratios[kind, name] else "" for name in ("auto", "predicted", "adversary")
+            f"{cell.method} {cell.speedup.median:.2f} [{cell.speedup.low:.2f} {cell.speedup.high:.2f}]"
+            f" ({cell.tokens_per_pass:.2f} tokens/pass)"
+            for cell in cells_of(trials, {})
+            if cell.method != PLAIN
         ]
-        worst = min([*ratios[kind, "auto"], *ratios[kind, "adversary"]])
         print(
-            f"{kind:12}{median(speeds_):6.1f} t/s{cells[0]:>20}{passes[kind, 'auto'] or 0:13.2f}"
-            f"{cells[1]:>20}{cells[2]:>20}{worst:7.2f}"
+            f"{workload.category:12}{median(plain.values()):6.1f} t/s  {'  '.join(cells)}  worst {worst:.2f}",
+            flush=True,
         )
-    by_repeat = [median([first[kind, repeat][0] for kind in plain_speed]) for repeat in range(repeats)]
-    print("first 64 tokens over plain, median of kinds, by repeat: " + " ".join(f"{each:.2f}" for each in by_repeat))
 
 
 def main() -> None:

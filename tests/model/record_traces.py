@@ -40,6 +40,8 @@ def main() -> None:
     ):
         seconds = costs(target), costs(draft)
         for workload in load_workloads().values():
+            if not workload.max_tokens:
+                continue
             prompt = tokens_of(target, workload.turns[0])
             predicted = (
                 target.vocabulary.tokenize(workload.predicted, add_special=False, parse_special=False)
