@@ -157,7 +157,7 @@ class Measurement:
     def _trial(self, question: Question, method: str, repeat: int) -> Trial:
         """The target keeps the prompt, which costs all methods the same; drafters begin with nothing."""
         self._plan.forget()
-        self._target.rollback(len(question.prompt) - 1)
+        self._target.sync(question.prompt[:-1])
         plain = partial(FixedLength, [], 0, self._clock)
         controller = plain() if method == PLAIN else self._plan.methods[method](question.prompt)
         statistics, tokens = self._decode(question.prompt, len(question.answer), controller)

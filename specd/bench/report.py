@@ -1,6 +1,7 @@
 """What a benchmark found, as values and as JSON."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,11 +20,20 @@ CONFIDENCE = 0.95  # of all intervals
 MIN_TRIALS = 3  # fewer have no interval worth showing
 NOISY = 0.1  # spread of plain decoding above which small differences say nothing
 _RESAMPLES = 2000
+_NORMAL = 1.96  # quantile of CONFIDENCE, two-sided
+_STUDENT = (  # the same of Student's t: from so many degrees of freedom on
+    *((60, 2.00), (30, 2.04), (20, 2.09), (15, 2.13), (12, 2.18), (10, 2.23), (9, 2.26), (8, 2.31), (7, 2.36)),
+    *((6, 2.45), (5, 2.57), (4, 2.78), (3, 3.18), (2, 4.30), (1, 12.71)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median, and the bootstrap interval of it (Efron 1979) at CONFIDENCE."""
+    """A median, and the bootstrap interval of it (Efron 1979) at CONFIDENCE, wider where there are few values.
+
+    The bootstrap of few values is too sure of itself: it sees no others. Its bounds are moved out, as ratios of the
+    median, by what Student's t asks for over the normal distribution, and by sqrt(n / (n - 1)) (Hesterberg 2015).
+    """
 
     median: float
     low: float
@@ -31,10 +41,14 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Interval":
-        """Of at least one value."""
-        draws = np.random.default_rng(0).choice(np.asarray(values), (_RESAMPLES, len(values)))
+        """Of at least one value above 0."""
+        n, middle = len(values), float(np.median(values))
+        draws = np.random.default_rng(0).choice(np.asarray(values), (_RESAMPLES, n))
         low, high = np.quantile(np.median(draws, axis=1), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-        return cls(float(np.median(values)), float(low), float(high))
+        if n < 2:
+            return cls(middle, middle, middle)
+        wider = next((t for least, t in _STUDENT if n - 1 >= least), _NORMAL) / _NORMAL * math.sqrt(n / (n - 1))
+        return cls(middle, middle * (low / middle) ** wider, middle * (high / middle) ** wider)
 
     def overlaps(self, other: "Interval") -> bool:
         """Whether some value is in both."""

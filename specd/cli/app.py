@@ -9,7 +9,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from specd import __version__
-from specd.cli import bench, generate, models, pairs, quantize
+from specd.cli import bench, chat, generate, models, pairs, quantize
 from specd.errors import Interrupted, ModelNotAvailable, PromptTooLong, SpecdError, UsageError
 
 
@@ -41,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(name="generate")(generate.command)
+app.command(name="chat")(chat.command)
 app.command(name="bench")(bench.command)
 models.app.command(name="pairs")(pairs.command)
 models.app.command(name="quantize")(quantize.command)

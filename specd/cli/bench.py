@@ -130,7 +130,7 @@ def command(
         draft=choose_draft(registry, model, draft, options.Method.AUTO),
         settings=replace(Settings.of(target, given), method=options.Method.AUTO, draft_length=None),
         exact=exact,
-        strict=False,
+        strict=methods is not None,
         seed=0,
     )
     if check_:
@@ -140,6 +140,7 @@ def command(
     wanted = [Method.of(name, plan) for name in _listed(methods, has_draft=plan.draft is not None)]
     with ExitStack() as stack:
         loaded = load(stack, plan, wanted, workloads)
+        wanted = [method for method in wanted if loaded.has(method)]
         report, interrupted = _measured(loaded, wanted, workloads, repeats, 60 * minutes)
     if report is None:
         raise Interrupted("Nothing was measured yet.")
@@ -222,8 +223,14 @@ def _listed(methods: str | None, *, has_draft: bool) -> list[str]:
 
 def _check_writable(file: Path | None) -> None:
     """Before minutes go into what is to be written there."""
-    if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
-        raise UsageError(f"{file} cannot be written: {'it is a' if file.is_dir() else 'there is no such'} folder.")
+    if file is None:
+        return
+    if file.is_dir():
+        raise UsageError(f"{file} cannot be written: it is a folder.")
+    if not file.parent.is_dir():
+        raise UsageError(f"{file} cannot be written: there is no folder {file.parent}.")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{file} cannot be written: permission denied.")
 
 
 def _compared(before: Report, after: Report) -> int:

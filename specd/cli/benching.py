@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from specd import __version__
 from specd.bench.calibration import Calibration, measure
 from specd.bench.measurement import PLAIN, Measurement, Question
@@ -76,6 +78,11 @@ class Loaded:
     draft: LoadedDraft
     calibration: Calibration
     costs: Mapping[str, Mapping[int, float]]
+
+    def has(self, method: Method) -> bool:
+        """Whether a method can be measured: not one of a draft model alone that could not be loaded."""
+        alone = method.plan.settings.method is options.Method.DRAFT
+        return not alone or self.draft.engine is not None
 
     def controller(self, method: Method, prompt: Tokens) -> Controller:
         """A new one, with what earlier runs learned on this machine, and nothing from this one."""
@@ -200,7 +207,8 @@ def _oracles(loaded: Loaded, questions: Sequence[Question], names: Sequence[str]
 def replay_of(loaded: Loaded, question: Question) -> Replay:
     """A plain answer, with what the draft model would have said at each position, at the prices measured."""
     draft = loaded.draft.engine
-    if draft is not None:
+    context = np.concatenate([question.prompt, question.answer])
+    if draft is not None and len(context) <= draft.n_ctx and context.max() < loaded.draft.num_shared:
         steps = foretold(draft, question.prompt, question.answer, question.certainties)
     else:
         told = zip(question.answer.tolist(), question.certainties, strict=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # importing llama.cpp takes 0.4 s: only when something is to 
 
 DEFAULT_CTX = 4096  # tokens; more when the prompt needs it
 NO_DRAFT = "none"
-_EXACT_DRAFT_MAX = 6  # exact mode scores at most 7 rows
+EXACT_DRAFT_MAX = 6  # exact mode scores at most 7 rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Plan:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.exact and self.max_draft > _EXACT_DRAFT_MAX:
-            raise UsageError(f"--exact drafts at most {_EXACT_DRAFT_MAX} tokens in a round, not {self.max_draft}.")
+        if self.exact and self.max_draft > EXACT_DRAFT_MAX:
+            raise UsageError(f"--exact drafts at most {EXACT_DRAFT_MAX} tokens in a round, not {self.max_draft}.")
         if self.settings.kv_type is not KvType.F16 and self.settings.flash_attn is FlashAttn.OFF:
             raise UsageError(f"--kv-type {self.settings.kv_type} needs flash attention, but --flash-attn is off.")
 
@@ -55,7 +55,7 @@ class Plan:
         wanted = self.settings.draft_max if self.settings.draft_length is None else self.settings.draft_length
         if wanted is not None:
             return wanted
-        return _EXACT_DRAFT_MAX if self.exact else DEFAULT_DRAFT_MAX
+        return EXACT_DRAFT_MAX if self.exact else DEFAULT_DRAFT_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from typing import Annotated
 import typer
 
 from specd.bench.calibration import Calibration
-from specd.chat.templates import Message
+from specd.chat.templates import Message, read_template
 from specd.cli import options
 from specd.cli.building import Plan, allocate, build_drafters, choose_draft, load_draft, load_target
 from specd.cli.controlling import build_control
-from specd.cli.prompt import clean, prompt_tokens, read_document, read_prompt
+from specd.cli.prompt import checked_stops, clean, prompt_tokens, read_document, read_prompt
 from specd.cli.settings import Settings, parse_biases
 from specd.cli.signals import stopping
 from specd.decoding.loop import generate
@@ -64,11 +64,13 @@ def command(
             "--max-tokens", "-n", min=1, help="Most tokens to generate.", show_default=str(options.DEFAULT_MAX_TOKENS)
         ),
     ] = None,
+    stop: options.StopOption = None,
     format_: Annotated[Format, typer.Option("--format", help="The text, or one JSON object.")] = Format.TEXT,
     stats: Annotated[bool, typer.Option("--stats", help="Print a summary on stderr, terminal or not.")] = False,
     model: options.ModelOption = None,
     draft: options.DraftOption = None,
     models: options.ModelsFileOption = None,
+    chat_template: options.ChatTemplateOption = None,
     temperature: options.TemperatureOption = None,
     top_k: options.TopKOption = None,
     top_p: options.TopPOption = None,
@@ -142,7 +144,21 @@ def command(
     if settings.system:
         messages.insert(0, Message("system", clean(settings.system, "--system", warn)))
     predicted = [read_document(each, "--predict-from", warn) for each in predict_from or []]
-    return _run(plan, messages, predicted, raw=raw, format_=format_, stats=stats, explain=explain)
+    if raw and chat_template is not None:
+        raise UsageError("--raw uses no chat template, but --chat-template names one: drop one of them.")
+    template = read_template(chat_template) if chat_template is not None else None
+    stops = checked_stops(stop)
+    return _run(
+        plan,
+        messages,
+        predicted,
+        stops=stops,
+        template=template,
+        raw=raw,
+        format_=format_,
+        stats=stats,
+        explain=explain,
+    )
 
 
 def _run(
@@ -150,6 +166,8 @@ def _run(
     messages: list[Message],
     predicted: list[str],
     *,
+    template: str | None,
+    stops: tuple[str, ...],
     raw: bool,
     format_: Format,
     stats: bool,
@@ -168,7 +186,7 @@ def _run(
         target = loaded.enter_context(load_target(plan, store, progress, interrupt))
         if plan.exact and has_gpu():
             warn("--exact is proven for CPUs only; with this machine's GPU, outputs may still part at near-ties.")
-        prompt = prompt_tokens(target, messages, plan.target.name, warn, raw=raw)
+        prompt = prompt_tokens(target, messages, plan.target.name, warn, raw=raw, template=template)
         allocate(target, plan, len(prompt))
         draft = load_draft(target, plan, store, progress, interrupt, warn)
         if draft.engine is not None:
@@ -201,7 +219,9 @@ def _run(
             decoder, show_text = TextDecoder(target.vocabulary), format_ is Format.TEXT
             answer = partial(stream_answer, events, statistics, decoder, status)
             try:
-                text = compute(interrupt, partial(answer, max_tokens=settings.max_tokens, show_text=show_text))
+                text = compute(
+                    interrupt, partial(answer, max_tokens=settings.max_tokens, show_text=show_text, stops=stops)
+                )
             except EngineError:
                 output.finish()  # the text so far is a whole line; the reason follows on stderr
                 raise

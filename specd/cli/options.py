@@ -258,6 +258,22 @@ SeedOption = Annotated[
         show_default="random",
     ),
 ]
+StopOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop", metavar="TEXT", help="Ends the answer, and is not part of it. Repeatable.", show_default="none"
+    ),
+]
+ChatTemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template",
+        metavar="NAME|FILE",
+        help="A Jinja file, or chatml, llama3, gemma, raw.",
+        rich_help_panel=_MODELS,
+        show_default="the model's own",
+    ),
+]
 CtxOption = Annotated[
     int | None,
     typer.Option(

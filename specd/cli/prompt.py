@@ -67,9 +67,24 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def prompt_tokens(target: Engine, messages: Sequence[Message], name: str, warn: Warn, *, raw: bool = False) -> Tokens:
+def checked_stops(stops: Sequence[str] | None) -> tuple[str, ...]:
+    """The texts of --stop. Raises UsageError for an empty one."""
+    if stops and not all(stops):
+        raise UsageError("--stop is empty: give the text at which an answer is to end.")
+    return tuple(stops or ())
+
+
+def prompt_tokens(
+    target: Engine,
+    messages: Sequence[Message],
+    name: str,
+    warn: Warn,
+    *,
+    raw: bool = False,
+    template: str | None = None,
+) -> Tokens:
     """The tokens to continue: through the model's chat template, or as they are."""
-    template = None if raw else target.chat_template()
+    template = None if raw else template or target.chat_template()
     if template is not None:
         return chat_tokens(messages, template, target.vocabulary)
     if not raw:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import EnumType
 from typing import Any
 
 from specd.cli import options
@@ -52,6 +55,45 @@ class Settings:
         own = SamplingParams(**sampling)
         draft_temperature = values.pop("draft_temperature", own.temperature)
         return cls(**values, sampling=own, draft_sampling=replace(own, temperature=draft_temperature))
+
+
+SETTABLE: Mapping[str, Callable[[str], Any]] = {
+    **{entry.name: type(entry.default) for entry in fields(SamplingParams) if isinstance(entry.default, int | float)},
+    "draft_temperature": float,
+    "seed": int,
+    "max_tokens": int,
+    "method": Method,
+    "draft_max": int,
+    "draft_length": int,
+    "verify": RuleName,
+}
+"""What may be changed while a model is loaded: by name, how a text is read."""
+_LIMITS = {"seed": (0, None), "max_tokens": (1, None), "draft_max": (0, 63), "draft_length": (1, 63)}
+DEFAULT = "default"
+
+
+def parse_setting(name: str, text: str) -> Any:
+    """The value of an option in a text; None for `default`. Raises UsageError for an option or a value that is none."""
+    if name not in SETTABLE:
+        nearest = difflib.get_close_matches(name, SETTABLE, n=1)
+        hint = f"Did you mean {nearest[0]}?" if nearest else f"There are {', '.join(SETTABLE)}."
+        raise UsageError(f"There is no option {name!r} to set. {hint}")
+    if text == DEFAULT:
+        return None
+    read = SETTABLE[name]
+    try:
+        value = read(text)
+    except ValueError as error:
+        what = (
+            f"one of {', '.join(read)}" if isinstance(read, EnumType) else "an integer" if read is int else "a number"
+        )
+        raise UsageError(f"{name} must be {what}, not {text!r}.") from error
+    low, high = _LIMITS.get(name, (None, None))
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise UsageError(
+            f"{name} must be {low} or more{f', and {high} at most' if high is not None else ''}, not {text}."
+        )
+    return value
 
 
 def parse_biases(texts: list[str] | None) -> dict[int, float] | None:

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stopping(interrupt: Interrupt) -> Iterator[None]:
-    """Signals stop the computation, which then ends in order; a second one ends the process.
+def stopping(interrupt: Interrupt) -> Iterator[list[int]]:
+    """Signals stop the computation, which then ends in order; a second one ends the process. Gives those that came.
 
     A signal that is ignored already (nohup, a background job of a script) stays ignored.
     """
 
+    received: list[int] = []
+
     def stop(number: int, _: object) -> None:
+        received.append(number)
         if interrupt.is_set():
             raise KeyboardInterrupt
         interrupt.set()
@@ -28,7 +31,7 @@ def stopping(interrupt: Interrupt) -> Iterator[None]:
     for number in before:
         signal.signal(number, stop)
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -233,6 +233,8 @@ class Engine:
             rest = len(tokens) - start - size
             if 0 < rest < num_rows:
                 size -= num_rows - rest
+            elif self.exact and rest == 1 and size > EXACT_ROWS[0]:
+                size -= 1  # two are left, which are computed like any other number
             self._decode(tokens[start : start + size], num_rows if start + size == len(tokens) else 0)
             start += size
         return self._rows(num_rows)
@@ -240,7 +242,7 @@ class Engine:
     def _decode(self, tokens: Tokens, num_rows: int) -> None:
         """One llama_decode: append tokens, with rows for the last `num_rows`."""
         length = len(self)
-        padded = self.exact and len(tokens) == num_rows == 1
+        padded = self.exact and len(tokens) == 1
         batch = self._batch.filled(np.repeat(tokens, 2) if padded else tokens, length, num_rows + padded)
         code = _ABORTED
         library.forget_complaints()

@@ -1,12 +1,13 @@
 """An answer as it comes: events of the loop to text on the screen or in a pipe."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from specd.decoding.context import Tokens
 from specd.decoding.protocol import Event, Finished, Round
 from specd.decoding.statistics import Statistics
 from specd.terminal.status import StatusLine, status_text
+from specd.terminal.stops import StopStrings
 
 
 class TextDecoder(Protocol):
@@ -27,19 +28,28 @@ def stream_answer(
     *,
     max_tokens: int,
     show_text: bool,
+    stops: Sequence[str] = (),
 ) -> str:
-    """Run the events through the statistics, write the text while it comes, and give the whole of it."""
+    """Run the events through the statistics, write the text while it comes, and give the whole of it.
+
+    stops:  texts that end the answer; it has nothing of them
+    """
     pieces: list[str] = []
+    limit = StopStrings(stops)
     try:
         for event in events:
             statistics.add(event)
             if isinstance(event, Round):
-                pieces.append(decoder.decode(event.tokens))
+                pieces.append(limit.feed(decoder.decode(event.tokens)))
             elif isinstance(event, Finished):
-                pieces.append(decoder.flush())
+                pieces.append(limit.feed(decoder.flush()) + limit.flush())
             else:
                 continue
+            if limit.found:
+                statistics.add(Finished("stop"))
             status.write(pieces[-1] if show_text else "", lambda: status_text(statistics, max_tokens))
+            if limit.found:
+                break
     finally:
         status.erase()
     return "".join(pieces)

@@ -1,18 +1,18 @@
 """The status line: what is going on, in the line below the text."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
 from specd.decoding.statistics import Statistics
-from specd.terminal.text import Output, is_terminal
+from specd.terminal.text import DIM, PLAIN, Output, is_terminal
 
 _SEPARATOR = " · "
 _INTERVAL = 0.1  # seconds between two states of the line
 _MAKE_ROOM, _SAVE, _RESTORE = "\x1bD\x1b[A", "\x1b7", "\x1b8"
-_DOWN, _CLEAR_BELOW, _DIM, _PLAIN = "\x1b[B\r", "\x1b[J", "\x1b[2m", "\x1b[0m"
+_DOWN, _CLEAR_BELOW = "\x1b[B\r", "\x1b[J"
 
 
 class StatusLine:
@@ -34,13 +34,17 @@ class StatusLine:
 
     def write(self, text: str, status: Callable[[], str]) -> None:
         """Write text of the answer, with the status below it; `status` is asked ten times a second."""
+        self.write_styled([(text, "")], status)
+
+    def write_styled(self, pieces: Iterable[tuple[str, str]], status: Callable[[], str]) -> None:
+        """The same, in pieces with a style each."""
         if not self._active:
-            self._output.write(text)
+            self._write(pieces)
             return
         if self._clock() - self._last_change >= _INTERVAL:
             self._text, self._last_change = status(), self._clock()
         self.erase()
-        self._output.write(text)
+        self._write(pieces)
         self._draw()
 
     def erase(self) -> None:
@@ -50,10 +54,14 @@ class StatusLine:
             self._stream.flush()
             self._drawn = False
 
+    def _write(self, pieces: Iterable[tuple[str, str]]) -> None:
+        for text, style in pieces:
+            self._output.write(text, style)
+
     def _draw(self) -> None:
         width = shutil.get_terminal_size().columns
         line = fitting(self._text, width - 1)
-        line = f"{_DIM}{line}{_PLAIN}" if self._color else line
+        line = f"{DIM}{line}{PLAIN}" if self._color else line
         if not self._output.on_terminal:
             self._stream.write(f"\r{line}")
         elif self._output.column == 0 or self._output.column % width:
@@ -70,6 +78,22 @@ def fitting(text: str, width: int) -> str:
     while len(parts) > 1 and cell_len(_SEPARATOR.join(parts)) > width:
         parts.pop()
     return set_cell_size(_SEPARATOR.join(parts), width).rstrip()
+
+
+def chat_status(statistics: Statistics, num_used: int, n_ctx: int) -> str:
+    """Speed, acceptance, tokens per pass, estimated gain, context used and who proposed what, the most wanted first."""
+    speed, acceptance = statistics.decode_tokens_per_second, statistics.total.acceptance_rate
+    parts = [f"{speed:.1f} tokens/s" if speed else "…"]
+    if acceptance is not None:
+        parts += [f"{acceptance:.0%} accepted", f"{statistics.mean_acceptance_length:.2f} per pass"]
+    if (gain := statistics.speedup_estimate) is not None:
+        parts.append(f"~{gain:.2f}× plain")
+    parts.append(f"ctx {num_used}/{n_ctx}")
+    number = max(1, statistics.num_completion_tokens)
+    for name, counts in statistics.by_drafter.items():
+        if counts.num_accepted_tokens:
+            parts.append(f"{name} {counts.num_accepted_tokens / number:.0%}")
+    return _SEPARATOR.join(parts)
 
 
 def status_text(statistics: Statistics, max_tokens: int) -> str:

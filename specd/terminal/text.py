@@ -6,6 +6,7 @@ from typing import TextIO
 
 from rich.cells import cell_len
 
+PLAIN, DIM = "\x1b[0m", "\x1b[2m"  # escape sequences
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -34,8 +35,8 @@ class Output:
         self.column = 0  # of the cursor, on a terminal: an estimate
         self._last = ""
 
-    def write(self, text: str) -> None:
-        """Write and flush."""
+    def write(self, text: str, style: str = "") -> None:
+        """Write and flush. style: an escape sequence that holds for this text, used on a terminal only."""
         if not text:
             return
         self._last = text[-1]
@@ -43,6 +44,7 @@ class Output:
             text = neutralised(text)
             _, newline, line = text.rpartition("\n")
             self.column = cell_len(line.expandtabs(8)) + (0 if newline else self.column)
+            text = f"{style}{text}{PLAIN}" if style else text
         self._stream.write(text)
         self._stream.flush()
 

@@ -30,10 +30,11 @@ def report() -> Report:
 
 def test_an_interval_holds_the_median_of_most_new_samples() -> None:
     rng = np.random.default_rng(1)
-    intervals = [Interval.of(rng.lognormal(size=15)) for _ in range(300)]
-    assert np.mean([each.low <= 1.0 <= each.high for each in intervals]) > 0.9
-    assert all(each.low <= each.median <= each.high for each in intervals)
-    assert np.mean([each.low <= 1.6 <= each.high for each in intervals]) < 0.7
+    for size in (3, 4, 6, 15):
+        intervals = [Interval.of(rng.lognormal(sigma=0.1, size=size)) for _ in range(300)]
+        assert np.mean([each.low <= 1.0 <= each.high for each in intervals]) > 0.92
+        assert all(each.low <= each.median <= each.high for each in intervals)
+        assert np.mean([each.low <= 1.3 <= each.high for each in intervals]) < 0.6
 
 
 def test_ratios_are_those_of_the_costs(report: Report) -> None:

@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
-from specd.chat.templates import Message, TemplateError, chat_tokens, raw_tokens
+from specd.chat.templates import KNOWN, Message, TemplateError, chat_tokens, raw_tokens, read_template
 from specd.decoding.context import Tokens, as_tokens
+from specd.errors import UsageError
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -115,3 +117,62 @@ def test_what_templates_expect_to_be_there() -> None:
         "{{ messages | tojson }}{{ strftime_now('%Y')[:2] }}{{ ns.n }}{{ eos_token }}"
     )
     assert rendered(USER, template) == '[{"role": "user", "content": "hello"}]201«<|im_end|>»'
+
+
+def by_parts(messages: list[Message], template: str = CHATML) -> str:
+    vocabulary = CharacterVocabulary()
+    return vocabulary.spell(chat_tokens(messages, template, vocabulary, by_parts=True))
+
+
+def answer(text: str, tokens: list[int]) -> Message:
+    return Message("assistant", text, as_tokens(tokens))
+
+
+def test_a_longer_conversation_begins_with_the_tokens_of_a_shorter_one() -> None:
+    """User case 32. The answer's own tokens are kept, though its text would be tokenised into others."""
+    vocabulary = CharacterVocabulary()
+    first = [Message("system", "brief"), Message("user", "hi")]
+    prompt = chat_tokens(first, CHATML, vocabulary, by_parts=True)
+    given = [7777, 8888]
+    longer = [*first, answer("yo", given), Message("user", "and?")]
+    tokens = chat_tokens(longer, CHATML, vocabulary, by_parts=True).tolist()
+    assert tokens[: len(prompt) + 2] == [*prompt.tolist(), *given]
+    assert vocabulary.spell(as_tokens(tokens[len(prompt) + 2 :])) == (
+        "«<|im_end|>»\n«<|im_start|>»user\nand?«<|im_end|>»\n«<|im_start|>»assistant\n"
+    )
+
+
+def test_by_parts_is_the_same_text() -> None:
+    messages = [Message("user", "one"), Message("assistant", "two"), Message("user", "<s> three")]
+    assert by_parts(messages) == rendered(messages, CHATML)
+
+
+def test_a_template_that_rewrites_what_was_said_is_followed() -> None:
+    """Dropped reasoning: what the template says counts, and the tokens kept of the answer do not."""
+    drops = CHATML.replace("{{ m['content'] }}", "{{ m['content'].split('</think>')[-1] }}")
+    messages = [Message("user", "q"), answer("<think>hm</think>so", [7777]), Message("user", "and?")]
+    text = by_parts(messages, drops)
+    assert "hm" not in text
+    assert "assistant\nso«<|im_end|>»" in text
+
+
+def test_the_templates_that_have_names() -> None:
+    for name, template in KNOWN.items():
+        messages = [
+            Message("system", "be brief"),
+            Message("user", "hi"),
+            Message("assistant", "yo"),
+            Message("user", "?"),
+        ]
+        text = rendered(messages, template)
+        assert all(word in text for word in ("be brief", "hi", "yo", "?")), name
+        assert by_parts(messages, template) == text
+    assert rendered(messages, KNOWN["raw"]) == "be brief\n\nhi\n\nyo\n\n?"
+
+
+def test_a_template_from_a_file_or_by_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.jinja").write_text(CHATML)
+    assert read_template(str(tmp_path / "mine.jinja")) == CHATML
+    assert read_template("chatml") == KNOWN["chatml"]
+    with pytest.raises(UsageError, match="neither a file that can be read nor one of raw, chatml, llama3, gemma"):
+        read_template("nothing")

@@ -430,3 +430,18 @@ def test_the_command_is_installed_as_the_readme_says() -> None:
     assert shutil.which(str(SPECD))
     version = subprocess.run([SPECD, "--version"], capture_output=True, text=True).stdout
     assert version.startswith("specd 0.")
+
+
+def test_a_stop_string_ends_the_answer() -> None:
+    """User case 35."""
+    ask = ("-p", "Tell a story.", "-n", "40")
+    whole = as_json(*ask)
+    words = whole["text"].split()
+    stop = f"{words[5]} {words[6]}"
+    cut = as_json(*ask, "--stop", "§", "--stop", stop)
+    assert cut["text"] == whole["text"][: whole["text"].index(stop)]
+    assert cut["finish_reason"] == "stop"
+    assert cut["completion_tokens"] < whole["completion_tokens"]
+    code, out, err = specd(*ask, "--stop", "")
+    assert (code, out) == (2, "")
+    assert "--stop is empty" in err
