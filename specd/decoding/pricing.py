@@ -8,7 +8,7 @@ from specd.decoding.protocol import Round
 
 MAX_DRAFT = 31  # tokens; a pass over 32 rows is the last one that fits the steps of CPU kernels
 GOOD = 0.97  # acceptance of a very good draft, over all but copied text
-CAN_PAY = 1.02  # speed over plain decoding that a drafter must reach with it, to be used at all
+CAN_PAY = 1.08  # speed over plain decoding that a drafter must reach with it, to be used at all
 RATE_MEMORY = 0.9  # weight that the speed so far keeps with each round
 CATCH_UP_ROUNDS = 16  # rounds that share the price of taking an idle draft model up again
 REGULAR_BACKLOG = 2  # tokens that a model takes in with its first one after a round in which it drafted

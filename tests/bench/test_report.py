@@ -170,3 +170,11 @@ def test_one_trial_has_no_interval() -> None:
     stream = io.StringIO()
     print_report(bench.report(), stream)
     assert "–" not in stream.getvalue().splitlines()[1]
+
+
+def test_a_drift_of_the_machine_widens_an_interval() -> None:
+    assert Interval(2.0, 2.0, 2.0).widened(0.1) == Interval(2.0, pytest.approx(2 / 1.1), pytest.approx(2.2))  # type: ignore[arg-type]
+    assert Interval(2.0, 1.0, 4.0).widened(0.0) == Interval(2.0, pytest.approx(1.0), pytest.approx(4.0))  # type: ignore[arg-type]
+    wide = Interval(2.0, 1.9, 2.1).widened(0.02)
+    assert 1.87 < wide.low < 1.9
+    assert 2.1 < wide.high < 2.13
