@@ -17,7 +17,7 @@ from specd.cli.chatting import Chat
 from specd.cli.prompt import checked_stops, clean
 from specd.cli.talk import Talk, last_session
 from specd.errors import UsageError
-from specd.models.registry import load_registry
+from specd.models.registry import check_options, load_registry
 from specd.terminal.console import uses_color, warn
 from specd.terminal.progress import TransferProgress
 from specd.terminal.transcript import Transcript
@@ -102,6 +102,7 @@ def command(
         model = model or known["name"]
         if draft is None and (drafted := session.models["draft"]) is not None:
             draft = drafted["name"]
+        check_options(session.settings, f"{load or last_session()}: settings")
         given = {**session.settings, **{name: value for name, value in given.items() if value is not None}}
     interrupt, registry = Interrupt(), load_registry(models)
     chat = Chat(

@@ -23,12 +23,12 @@ from specd.cli.signals import stopping
 from specd.decoding.statistics import Statistics
 from specd.errors import EngineError, Interrupted, PromptTooLong, SpecdError, UsageError
 from specd.models.folders import state_folder
-from specd.models.registry import Registry
+from specd.models.registry import Registry, check_options
 from specd.terminal.console import uses_color
 from specd.terminal.explanation import explanation
 from specd.terminal.status import chat_status, fitting
 from specd.terminal.summary import summary
-from specd.terminal.text import is_terminal
+from specd.terminal.text import is_terminal, without_echo
 from specd.terminal.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Talk:
         from specd.llama.library import compute
 
         try:
-            with stopping(self._interrupt) as signals:
+            with stopping(self._interrupt) as signals, without_echo(sys.stdin):
                 answer = compute(self._interrupt, partial(self._chat.answer, self._conversation, self._show))
         except (PromptTooLong, EngineError, Interrupted) as error:
             self._interrupt.clear()
@@ -223,7 +223,8 @@ class Talk:
             if text not in _ON_OFF:
                 raise UsageError(f"{_COLORS} must be on or off, not {text!r}.")
             self._screen.by_source = _ON_OFF[text]
-            self._screen.note(self._screen.legend() if self._screen.by_source else f"{_COLORS} is off.")
+            text = self._screen.legend() if self._screen.by_source else f"{_COLORS} is off."
+            self._screen.note(text, is_styled=self._screen.by_source)
             return
         self._chat.set(name, parse_setting(name, text))
         self._screen.note(f"{name} is {text}.")
@@ -273,7 +274,12 @@ class Talk:
         self._screen.note(f"Kept in {path}.")
 
     def _do_load(self, file: str) -> None:
-        self._take(Session.load(Path(file).expanduser()))
+        session = Session.load(Path(file).expanduser())
+        check_options(session.settings, f"{file}: settings")
+        for name, value in session.settings.items():
+            if name in SETTABLE:
+                self._chat.set(name, value)
+        self._take(session)
 
     def _do_file(self, file: str) -> None:
         text = read_document(Path(file).expanduser(), "/file", self._screen.note)

@@ -42,6 +42,7 @@ _DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
     "threads": int,
     "max_tokens": int,
     "draft_max": int,
+    "draft_length": int,
     "system": str,
     "method": str,
     "kv_type": str,
@@ -49,7 +50,7 @@ _DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
     "batch": int,
     "micro_batch": int,
 }
-_AT_LEAST = {"ctx": 1, "threads": 1, "max_tokens": 1, "draft_max": 0, "batch": 32, "micro_batch": 32}
+_AT_LEAST = {"ctx": 1, "threads": 1, "max_tokens": 1, "draft_max": 0, "draft_length": 1, "batch": 32, "micro_batch": 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,8 @@ def _merged(tables: Iterable[tuple[Path, dict[str, Any]]]) -> Registry:
         for name, entry in table.get("models", {}).items():
             where = f"{file}: models.{name}"
             _check_keys(entry, _FIELDS, where)
-            _check_keys(entry.get("defaults", {}), _DEFAULTS, f"{where}.defaults")
-            _check_values(entry, where)
+            check_options(entry.get("defaults", {}), f"{where}.defaults")
+            _check_path(entry.get("path", ""), where)
             known = models.setdefault(name, {})
             defaults = known.get("defaults", {}) | entry.get("defaults", {})
             known.update(entry | {"defaults": defaults})
@@ -234,13 +235,18 @@ def _check_keys(table: object, allowed: Mapping[str, type | tuple[type, ...]], w
             raise UsageError(f"{where}: {key} is {value!r}, which is of the wrong type.")
 
 
-def _check_values(entry: dict[str, Any], where: str) -> None:
-    path = entry.get("path", "")
+def check_options(values: object, where: str) -> None:
+    """Raises UsageError, with the place, for options of models that do not exist, or are of a wrong kind."""
+    _check_keys(values, _DEFAULTS, where)
+    assert isinstance(values, dict)
+    for key, least in _AT_LEAST.items():
+        if key in values and values[key] < least:
+            raise UsageError(f"{where}: {key} is {values[key]}, which is too small.")
+
+
+def _check_path(path: str, where: str) -> None:
     if any(ord(character) < 32 for character in path):
         raise UsageError(f"{where}: path {path!r} has control characters. Write backslashes in 'single quotes'.")
-    for key, value in entry.get("defaults", {}).items():
-        if key in _AT_LEAST and value < _AT_LEAST[key]:
-            raise UsageError(f"{where}.defaults: {key} is {value}, which is too small.")
 
 
 def _model(name: str, entry: dict[str, Any]) -> Model:

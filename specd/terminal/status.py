@@ -86,8 +86,8 @@ def chat_status(statistics: Statistics, num_used: int, n_ctx: int) -> str:
     parts = [f"{speed:.1f} tokens/s" if speed else "…"]
     if acceptance is not None:
         parts += [f"{acceptance:.0%} accepted", f"{statistics.mean_acceptance_length:.2f} per pass"]
-    if (gain := statistics.speedup_estimate) is not None:
-        parts.append(f"~{gain:.2f}× plain")
+        if (gain := statistics.speedup_estimate) is not None:
+            parts.append(f"~{gain:.2f}× plain")
     parts.append(f"ctx {num_used}/{n_ctx}")
     number = max(1, statistics.num_completion_tokens)
     for name, counts in statistics.by_drafter.items():

@@ -2,6 +2,9 @@
 
 import os
 import re
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from rich.cells import cell_len
@@ -52,3 +55,19 @@ class Output:
         """End the text with a newline if it lacks one. Nothing when nothing was written."""
         if self._last not in ("", "\n"):
             self.write("\n")
+
+
+@contextmanager
+def without_echo(stream: TextIO) -> Iterator[None]:
+    """What is typed meanwhile into a terminal is not shown in the middle of the text, and waits to be read."""
+    if not is_terminal(stream):
+        yield
+        return
+    before = termios.tcgetattr(stream)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO  # of the local modes
+    termios.tcsetattr(stream, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(stream, termios.TCSANOW, before)

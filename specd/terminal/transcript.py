@@ -1,11 +1,14 @@
 """The answers of a chat on the screen."""
 
 import shutil
+import textwrap
 from collections.abc import Callable
 from typing import TextIO
 
+from rich.cells import cell_len
+
 from specd.terminal.status import StatusLine
-from specd.terminal.text import DIM, PLAIN, Output, is_terminal
+from specd.terminal.text import DIM, PLAIN, Output, is_terminal, neutralised
 from specd.terminal.wrap import WordWrap
 
 _STYLES = {"draft": "\x1b[36m", "lookup": "\x1b[32m", "predicted": "\x1b[35m"}  # the target's own tokens have none
@@ -55,9 +58,12 @@ class Transcript:
         self._output.finish()
         self._begin()
 
-    def note(self, text: str) -> None:
-        """Words of ours, beside the answers."""
-        dim = self._color and is_terminal(self._errors)
+    def note(self, text: str, *, is_styled: bool = False) -> None:
+        """Words of ours, beside the answers. is_styled: it has escape sequences of ours already."""
+        on_terminal = is_terminal(self._errors)
+        if on_terminal and not is_styled:
+            text = "\n".join(_wrapped(line) for line in neutralised(text).split("\n"))
+        dim = self._color and on_terminal and not is_styled
         print(f"{DIM}{text}{PLAIN}" if dim else text, file=self._errors, flush=True)
 
     def legend(self) -> str:
@@ -79,6 +85,13 @@ class Transcript:
             self._thinks = True
         elif end > begin:
             self._thinks = False
+
+
+def _wrapped(line: str) -> str:
+    """A line of ours, broken at blanks where it is too long; columns stay columns."""
+    if cell_len(line) <= _width():
+        return line
+    return textwrap.fill(line, _width(), break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
 
 
 def _width() -> int:

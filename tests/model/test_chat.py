@@ -279,9 +279,15 @@ def test_bytes_that_are_not_text_are_replaced_and_told(tmp_path: Path) -> None:
 
 def test_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
+    kept = {"format": 1, "model": {"name": "smollm2-135m"}, "draft": None, "messages": []}
+    for name, settings in (("odd", {"warmth": 3}), ("wrong", {"top_k": "many"}), ("small", {"max_tokens": 0})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(kept | {"settings": settings}))
     for arguments, words in [
         (("--load", "a", "--resume"), "--load and --resume"),
         (("--load", str(tmp_path / "bad.json")), "is not a conversation that specd saved"),
+        (("--load", str(tmp_path / "odd.json")), "settings has an unknown key 'warmth'"),
+        (("--load", str(tmp_path / "wrong.json")), "top_k is 'many', which is of the wrong type"),
+        (("--load", str(tmp_path / "small.json")), "max_tokens is 0, which is too small"),
         (("--chat-template", "nothing"), "--chat-template nothing is neither"),
         (("--temperature", "-1"), "temperature"),
     ]:
