@@ -56,7 +56,7 @@ class Terminal:
     def wait_for(self, pattern: str, seconds: float = 60) -> None:
         """Until the text so far matches, as it stands or without the breaks that the terminal made."""
         end = time.monotonic() + seconds
-        while not (re.search(pattern, self.text) or re.search(pattern, "".join(self.lines))):
+        while not any(re.search(pattern, separator.join(self.lines)) for separator in ("\n", "", " ")):
             self.read(0.1)
             assert time.monotonic() < end, f"no {pattern!r} in:\n{self.text}"
 
