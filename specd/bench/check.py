@@ -11,9 +11,9 @@ from specd.decoding.context import TokenBuffer, Tokens, as_tokens, common_prefix
 from specd.decoding.controller import FixedLength
 from specd.decoding.distribution import Distribution
 from specd.decoding.loop import generate
-from specd.decoding.protocol import Drafter, Engine, Evidence, Proposal, Round
+from specd.decoding.protocol import Controller, Drafter, Engine, Evidence, Finished, Proposal, Round
 from specd.decoding.randomness import Randomness
-from specd.decoding.sampling import Logits, SamplingParams, greedy, sampler
+from specd.decoding.sampling import Logits, SamplingParams, ToDistribution, greedy, sampler
 from specd.decoding.verify import RULES, Draw, Rule, RuleName
 from specd.errors import Interrupted
 
@@ -87,12 +87,17 @@ def check_greedy(
     longest = target.max_rows - 1
     for name, prompt in prompts.items():
         target.rollback(0)
-        plain = _decode(target, [], 0, prompt, max_tokens, is_end, clock, rule)
+
+        def decode(drafters: Sequence[Drafter], num_draft: int, prompt: Tokens = prompt) -> _Run:
+            controller = FixedLength(drafters, num_draft, clock, plain_every=10**9)
+            return _decode(target, controller, prompt, greedy, rule, max_tokens, is_end, Randomness(0), clock)
+
+        plain = decode([], 0)
         for drafter, make in drafters.items():
             num_drafted = num_accepted = 0
             failed = None
             for num_draft in sorted({1, min(3, longest), longest}):
-                run = _decode(target, [make()], num_draft, prompt, max_tokens, is_end, clock, rule)
+                run = decode([make()], num_draft)
                 num_drafted += run.num_drafted
                 num_accepted += run.num_accepted
                 if run.tokens.tolist() != plain.tokens.tolist() and failed is None:
@@ -135,23 +140,10 @@ def check_sampled(
         for seed in range(num_draws):
             randomness = Randomness(seed)
             controller = FixedLength([make(drafting, rule.draw, randomness)], NUM_DRAFT, clock, plain_every=10**9)
-            text: list[int] = []
-            for event in generate(
-                scored,
-                controller,
-                as_tokens([0]),
-                UNFILTERED,
-                rule.verify,
-                max_tokens=LENGTH,
-                is_end=lambda _: False,
-                randomness=randomness,
-                clock=clock,
-            ):
-                if isinstance(event, Round):
-                    text += event.tokens.tolist()
-                    num_drafted += len(event.draft)
-                    num_accepted += event.num_accepted
-            counts[_number(text)] += 1
+            run = _decode(scored, controller, as_tokens([0]), UNFILTERED, rule, LENGTH, _never, randomness, clock)
+            num_drafted += run.num_drafted
+            num_accepted += run.num_accepted
+            counts[_number(run.tokens.tolist())] += 1
         statistic = _pearson(counts, exact)
         passed = bool(statistic <= frontier)
         shift = f"a shift of {smallest:.1%} of the probability" if smallest is not None else "a large shift only"
@@ -219,34 +211,40 @@ class _Run:
 
 def _decode(
     target: Engine,
-    drafters: Sequence[Drafter],
-    num_draft: int,
+    controller: Controller,
     prompt: Tokens,
+    to_distribution: ToDistribution,
+    rule: Rule,
     max_tokens: int,
     is_end: Callable[[int], bool],
+    randomness: Randomness,
     clock: Clock,
-    rule: Rule,
 ) -> _Run:
+    """A whole text. Raises Interrupted when it was stopped."""
     tokens: list[int] = []
     num_drafted = num_accepted = 0
     for event in generate(
         target,
-        FixedLength(drafters, num_draft, clock, plain_every=10**9),
+        controller,
         prompt,
-        greedy,
+        to_distribution,
         rule.verify,
         max_tokens=max_tokens,
         is_end=is_end,
-        randomness=Randomness(0),
+        randomness=randomness,
         clock=clock,
     ):
         if isinstance(event, Round):
             tokens += event.tokens.tolist()
             num_drafted += len(event.draft)
             num_accepted += event.num_accepted
-        elif getattr(event, "reason", None) == "interrupted":
+        elif isinstance(event, Finished) and event.reason == "interrupted":
             raise Interrupted("The check was stopped.")
     return _Run(as_tokens(tokens), num_drafted, num_accepted)
+
+
+def _never(_: int) -> bool:
+    return False
 
 
 def _exact(model: Projection) -> npt.NDArray[np.float64]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from string import Template
 from xml.etree.ElementTree import Element
@@ -12,6 +13,7 @@ from pygal.style import Style
 
 from specd.bench.measurement import PLAIN
 from specd.bench.report import Cell, Report
+from specd.decoding.statistics import DrafterCounts
 
 _WIDTH = 480  # of the charts' own coordinates: a phone's, so that their text stays readable there
 _ROW, _MARGIN = 17, 110  # of bar charts: height of a bar, and of all that is not bars
@@ -122,7 +124,7 @@ def _speed_table(report: Report, methods: Sequence[str]) -> str:
     for category in report.categories:
         cells = [report.cell(category, method) for method in methods]
         plain = report.cell(category, PLAIN)
-        best = next((cell.oracle_speedup for cell in cells if cell is not None and cell.oracle_speedup), None)
+        best = report.oracle_speedup(category)
         rows.append(
             f"<tr><th>{escape(category)}</th>"
             f"<td>{f'{plain.tokens_per_second.median:.1f}' if plain is not None else ''}</td>"
@@ -135,11 +137,8 @@ def _speed(cell: Cell | None) -> str:
     if cell is None:
         return "<td></td>"
     interval = cell.speedup if cell.has_interval else None
-    kind = (
-        "same" if interval is None or interval.low <= 1 <= interval.high else "faster" if interval.low > 1 else "slower"
-    )
     small = f"<small>{interval.low:.2f}–{interval.high:.2f}</small>" if interval is not None else ""
-    return f'<td class="{kind}">{cell.speedup.median:.2f}×{small}</td>'
+    return f'<td class="{cell.verdict}">{cell.speedup.median:.2f}×{small}</td>'
 
 
 def _cost_chart(report: Report) -> str:
@@ -160,21 +159,18 @@ def _acceptance_chart(report: Report, methods: Sequence[str]) -> str:
     chart.x_labels_major = ["1", "4", "8", "12", "16"]
     chart.show_minor_x_labels = False
     for method in methods:
-        drafted, accepted = [0] * _POSITIONS, [0] * _POSITIONS
-        for cell in report.cells:
-            if cell.method == method:
-                total = cell.total
-                _add(drafted, total.draft_per_position)
-                _add(accepted, total.accepted_per_position)
-        shares = [100 * hits / number if number else None for hits, number in zip(accepted, drafted, strict=True)]
+        total = DrafterCounts()
+        for counts in report.counts(method).values():
+            total.merge(counts)
+        shares = [
+            100 * hits / number if number else None
+            for hits, number in zip_longest(
+                total.accepted_per_position[:_POSITIONS], total.draft_per_position[:_POSITIONS], fillvalue=0
+            )
+        ]
         if any(share is not None for share in shares):
             chart.add(method, [round(share, 1) if share is not None else None for share in shares])
     return _svg(chart)
-
-
-def _add(sums: list[int], values: Sequence[int]) -> None:
-    for i, value in enumerate(values[: len(sums)]):
-        sums[i] += value
 
 
 def _drafters(report: Report) -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -97,6 +97,13 @@ class Cell:
         return total
 
     @property
+    def verdict(self) -> Literal["faster", "slower", "same"]:
+        """Against plain decoding, as far as the interval tells."""
+        if not self.has_interval or self.speedup.low <= 1 <= self.speedup.high:
+            return "same"
+        return "faster" if self.speedup.low > 1 else "slower"
+
+    @property
     def tokens_per_pass(self) -> float:
         """The target's own token included."""
         return self.num_tokens / self.num_rounds
@@ -163,6 +170,19 @@ class Report:
     def cell(self, category: str, method: str) -> Cell | None:
         """None when there is none."""
         return next((cell for cell in self.cells if (cell.category, cell.method) == (category, method)), None)
+
+    def oracle_speedup(self, category: str) -> float | None:
+        """Of perfect foresight; None where that is not known."""
+        return next((cell.oracle_speedup for cell in self.cells if cell.category == category), None)
+
+    def counts(self, method: str) -> dict[str, DrafterCounts]:
+        """By drafter, over all categories."""
+        sums: dict[str, DrafterCounts] = {}
+        for cell in self.cells:
+            if cell.method == method:
+                for name, counts in cell.counts.items():
+                    sums.setdefault(name, DrafterCounts()).merge(counts)
+        return sums
 
     def overall(self, method: str) -> float | None:
         """The geometric mean of a method's speed-ups over all categories."""

@@ -1,6 +1,6 @@
 """A benchmark on the terminal."""
 
-from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from specd.terminal.console import uses_color
 from specd.terminal.progress import duration
 from specd.terminal.text import is_terminal
 
+_STYLES = {"faster": "green", "slower": "red", "same": "dim"}
 _BAR = 12  # cells
 _POSITIONS = 8  # of drafts, whose acceptance is listed
 _PARTINGS = 6  # that are listed
@@ -43,7 +44,7 @@ def _speeds(report: Report) -> Table:
     for category in report.categories:
         plain = report.cell(category, PLAIN)
         cells = [report.cell(category, method) for method in methods]
-        best = next((cell.oracle_speedup for cell in cells if cell is not None and cell.oracle_speedup), None)
+        best = report.oracle_speedup(category)
         table.add_row(
             category,
             f"{plain.tokens_per_second.median:.1f} t/s" if plain is not None else "",
@@ -57,9 +58,8 @@ def _speed(cell: Cell | None, top: float) -> Text:
     """A number with its interval, and a bar. Dim where it may as well be plain decoding's."""
     if cell is None:
         return Text("")
-    value, sure = cell.speedup, cell.has_interval
-    style = "green" if sure and value.low > 1 else "red" if sure and value.high < 1 else "dim"
-    interval = f" {value.low:.2f}–{value.high:.2f} " if sure else " "
+    value, style = cell.speedup, _STYLES[cell.verdict]
+    interval = f" {value.low:.2f}–{value.high:.2f} " if cell.has_interval else " "
     filled = max(1, round(_BAR * value.median / top))
     return Text.assemble((f"{value.median:.2f}×", style), (interval, "dim"), ("█" * filled, style))
 
@@ -97,28 +97,17 @@ def _why(report: Report) -> list[str]:
 
 def _by_position(report: Report, method: str) -> dict[str, str]:
     """By drafter, the share of its tokens that was accepted at each position of a draft."""
-    drafted: dict[str, list[int]] = {}
-    accepted: dict[str, list[int]] = {}
-    for cell in report.cells:
-        if cell.method == method:
-            for name, counts in cell.counts.items():
-                _add(drafted.setdefault(name, []), counts.draft_per_position)
-                _add(accepted.setdefault(name, []), counts.accepted_per_position)
     return {
         name: " ".join(
             f"{100 * hits / total:.0f}" if total else "–"
-            for hits, total in zip(accepted[name] + [0] * len(totals), totals[:_POSITIONS], strict=False)
+            for hits, total in zip_longest(
+                counts.accepted_per_position[:_POSITIONS], counts.draft_per_position[:_POSITIONS], fillvalue=0
+            )
         )
         + " %"
-        for name, totals in drafted.items()
-        if totals
+        for name, counts in report.counts(method).items()
+        if counts.draft_per_position
     }
-
-
-def _add(sums: list[int], values: Sequence[int]) -> None:
-    sums.extend([0] * (len(values) - len(sums)))
-    for i, value in enumerate(values):
-        sums[i] += value
 
 
 def _remarks(report: Report) -> list[str]:

@@ -34,7 +34,7 @@ from specd.decoding.randomness import Randomness
 from specd.errors import UsageError
 from specd.models.folders import state_folder
 from specd.models.store import Store
-from specd.terminal.console import warn
+from specd.terminal.console import silent, warn
 from specd.terminal.progress import TransferProgress
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Loaded:
         messages = [Message("user", said[0])]
         for answer, text in zip(answers, said[1:], strict=True):
             messages += [Message("assistant", self._text(answer)), Message("user", text)]
-        return prompt_tokens(self.target, messages, self.plan.target.name, _silent)
+        return prompt_tokens(self.target, messages, self.plan.target.name, silent)
 
     def _text(self, tokens: Tokens) -> str:
         pieces = b"".join(self.target.vocabulary.piece(token) for token in tokens.tolist())
@@ -145,13 +145,9 @@ def _longest(target: Engine, plan: Plan, workloads: Sequence[Workload]) -> int:
     lengths: list[int] = []
     for workload in workloads:
         message = Message("user", "\n\n".join(workload.turns))
-        prompt = prompt_tokens(target, [message], plan.target.name, _silent if lengths else warn)
+        prompt = prompt_tokens(target, [message], plan.target.name, silent if lengths else warn)
         lengths.append(len(prompt) + len(workload.turns) * (workload.bench_tokens + _SLACK))
     return max(lengths)
-
-
-def _silent(_: str) -> None:
-    """What was said once need not be said again."""
 
 
 def report_of(loaded: Loaded, measurement: Measurement, methods: Sequence[Method], seconds: float) -> Report:

@@ -26,7 +26,7 @@ from specd.decoding.verify import RULES, Draw, draw_most_likely
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from specd.models.store import Store
-from specd.terminal.console import warn
+from specd.terminal.console import silent, warn
 from specd.terminal.progress import TransferProgress
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check(plan: Plan, workloads: Sequence[Workload], max_tokens: int | None) -> 
         target = stack.enter_context(load_target(plan, store, progress, interrupt))
         prompts = {
             each.name: prompt_tokens(
-                target, [Message("user", each.turns[0])], plan.target.name, warn if i == 0 else _silent
+                target, [Message("user", each.turns[0])], plan.target.name, warn if i == 0 else silent
             )
             for i, each in enumerate(workloads[:NUM_PROMPTS])
         }
@@ -103,7 +103,3 @@ def _sampling(draft: AnyEngine | None, model: Projection, draw: Draw, randomness
     if draft is None:
         return Guess(model.n_vocab, draw, randomness)
     return DraftModel(model, UNFILTERED, draw, num_shared=NUM_IDS, randomness=randomness, clock=time.perf_counter)
-
-
-def _silent(_: str) -> None:
-    """What was said once need not be said again."""

@@ -68,7 +68,12 @@ SETTABLE: Mapping[str, Callable[[str], Any]] = {
     "verify": RuleName,
 }
 """What may be changed while a model is loaded: by name, how a text is read."""
-_LIMITS = {"seed": (0, None), "max_tokens": (1, None), "draft_max": (0, 63), "draft_length": (1, 63)}
+_LIMITS = {
+    "seed": (0, None),
+    "max_tokens": (1, None),
+    "draft_max": (0, options.MAX_DRAFT_LENGTH),
+    "draft_length": (1, options.MAX_DRAFT_LENGTH),
+}
 DEFAULT = "default"
 
 

@@ -139,7 +139,6 @@ class Talk:
             with stopping(self._interrupt) as signals, without_echo(sys.stdin):
                 answer = compute(self._interrupt, partial(self._chat.answer, self._conversation, self._show))
         except (PromptTooLong, EngineError, Interrupted) as error:
-            self._interrupt.clear()
             self._screen.finish()
             self._draft_text = self._conversation.undo() or ""
             if not isinstance(error, Interrupted) or not self._stays(signals):

@@ -15,3 +15,7 @@ def uses_color(stream: TextIO) -> bool:
 def warn(text: str) -> None:
     """One line on stderr, terminal or not: something was not as asked."""
     print(f"specd: warning: {' '.join(text.split())}", file=sys.stderr)
+
+
+def silent(text: str) -> None:
+    """In place of `warn`, where the same was said before."""

@@ -1,6 +1,6 @@
 """A benchmark on fake engines and simulated time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from specd.bench.measurement import Measurement, Plan, Question, Trial
 from specd.bench.report import Costs, Report, cells_of, noise_of, prefill_of
@@ -72,6 +72,3 @@ class FakeBench:
         return as_tokens(
             [3, *(byte % 50 for byte in text), *(token for answer in answers for token in answer.tolist())]
         )
-
-
-Counts = Mapping[str, int]

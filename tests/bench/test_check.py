@@ -13,6 +13,7 @@ from specd.decoding.randomness import Randomness
 from specd.decoding.verify import RULES, Draw, Rule, RuleName, draw_most_likely
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
+from specd.errors import Interrupted
 from tests.fakes import FakeClock, FakeEngine
 
 PROMPT = as_tokens([3, 1, 4, 1, 5])
@@ -102,3 +103,12 @@ def test_too_much_acceptance_is_found() -> None:
         )
         assert not finding.passed
         assert "do not follow the target's distribution" in finding.detail
+
+
+def test_a_check_that_is_stopped_finds_nothing() -> None:
+    """An interrupt among the sampled texts is none of the model's faults."""
+    target = FakeEngine(seed=1)
+    findings = check_sampled(target, FakeEngine(seed=8), model, PROMPT, clock=FakeClock())
+    target._fails_at = {60: Interrupted("stopped")}
+    with pytest.raises(Interrupted):
+        list(findings)
