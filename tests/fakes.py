@@ -38,13 +38,14 @@ class FakeEngine:
         seed: int = 0,
         n_ctx: int = 256,
         max_rows: int = 16,
+        batch_size: int = 512,
         can_rewind: bool = True,
         sharpness: float = 1.0,
         clock: FakeClock | None = None,
         seconds_per_batch: Sequence[float] = (1.0,),
         fails_at: Mapping[int, Exception] | None = None,
     ) -> None:
-        self.n_vocab, self.n_ctx, self.max_rows = n_vocab, n_ctx, max_rows
+        self.n_vocab, self.n_ctx, self.max_rows, self.batch_size = n_vocab, n_ctx, max_rows, batch_size
         self.decodes: list[int] = []  # tokens per decode
         self._table = np.random.default_rng(seed).normal(scale=sharpness, size=(257, n_vocab)).astype(np.float32)
         self._held = TokenBuffer()

@@ -167,6 +167,7 @@ class Projection:
         self.n_vocab = len(ids)
         self.n_ctx = LENGTH + NUM_DRAFT + 1
         self.max_rows = min(engine.max_rows, NUM_DRAFT + 1)
+        self.batch_size = engine.batch_size
         self._engine, self._prompt, self._ids = engine, prompt, ids
         self._held = TokenBuffer()
         self._passes: dict[tuple[bytes, int], Logits] = {}

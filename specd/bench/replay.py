@@ -44,6 +44,7 @@ class RecordedEngine:
 
     n_vocab = 1 + _NUM_OTHERS
     max_rows = MAX_DRAFT + 1
+    batch_size = 1 << 20
 
     def __init__(
         self,

@@ -270,6 +270,8 @@ def _stream(
                 say(limit.feed(text), sources[i] if i < len(sources) else "")
         elif isinstance(event, Finished):
             say(limit.feed(decoder.flush()) + limit.flush(), "")
+        else:
+            say("", "")
         if limit.found:
             statistics.add(Finished("stop"))
             del tokens[sum(end <= limit.length for end in ends) :]

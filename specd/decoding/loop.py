@@ -12,6 +12,7 @@ from specd.decoding.protocol import (
     Finished,
     FinishReason,
     Prefilled,
+    Prefilling,
     Round,
 )
 from specd.decoding.randomness import Randomness
@@ -34,8 +35,9 @@ def generate(
 ) -> Iterator[Event]:
     """Decode up to `max_tokens` tokens after `prompt` (at least one token, at most `target.n_ctx`).
 
-    Yields Prefilled, a Round per target pass, and Finished; the end token, if one comes, is the last token of
-    the last round. The output follows the target's distribution whatever is drafted.
+    Yields Prefilling before each decode of a long prompt, Prefilled, a Round per target pass, and Finished; the end
+    token, if one comes, is the last token of the last round. The output follows the target's distribution whatever
+    is drafted.
 
     Whenever a Round is yielded, the target's cache holds exactly context[:-1]: the last token is pending and
     is scored together with the next draft. So the generator may be dropped at any point.
@@ -45,7 +47,7 @@ def generate(
     remaining = max_tokens
     reason: FinishReason = "length"
     try:
-        yield _prefill(target, controller, context.view, clock)
+        yield from _prefill(target, controller, context.view, clock)
         while remaining > 0 and len(context) <= target.n_ctx:
             started = clock()
             limit = min(remaining - 1, target.n_ctx - len(context), target.max_rows - 1)
@@ -81,13 +83,16 @@ def generate(
     yield Finished(reason)
 
 
-def _prefill(target: Engine, controller: Controller, prompt: Tokens, clock: Callable[[], float]) -> Prefilled:
+def _prefill(target: Engine, controller: Controller, prompt: Tokens, clock: Callable[[], float]) -> Iterator[Event]:
     started = clock()
     num_reused = target.matching(prompt[:-1])
+    for end in range(num_reused + target.batch_size, len(prompt) - 1, target.batch_size):
+        yield Prefilling(len(prompt), end - target.batch_size)
+        target.sync(prompt[:end])
     target.sync(prompt[:-1])  # the common prefix is kept
     synced = clock()
     controller.prepare(prompt)
-    return Prefilled(len(prompt), num_reused, synced - started, clock() - synced)
+    yield Prefilled(len(prompt), num_reused, synced - started, clock() - synced)
 
 
 def up_to_end(tokens: list[int], is_end: Callable[[int], bool]) -> tuple[list[int], bool]:

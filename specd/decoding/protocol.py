@@ -28,6 +28,10 @@ class Engine(Protocol):
     def max_rows(self) -> int:
         """How many rows of logits one `advance` can give."""
 
+    @property
+    def batch_size(self) -> int:
+        """How many tokens of a prompt one decode takes in."""
+
     def matching(self, tokens: Tokens) -> int:
         """How many leading tokens of `tokens` the cache holds already."""
 
@@ -128,6 +132,14 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefilling:
+    """A prompt of several decodes is on its way into the target's cache."""
+
+    num_prompt_tokens: int
+    num_held: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prefilled:
     """The prompt, but for its last token, is in the target's cache, and drafters have taken it in."""
 
@@ -167,7 +179,7 @@ class Finished:
     reason: FinishReason
 
 
-Event = Prefilled | Round | Finished
+Event = Prefilling | Prefilled | Round | Finished
 
 
 class Drafter(Protocol):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from specd.decoding.protocol import Event, Finished, FinishReason, Prefilled, Round
+from specd.decoding.protocol import Event, Finished, FinishReason, Prefilled, Prefilling, Round
 
 ENOUGH_PLAIN_ROUNDS = 8  # that outweigh what is known otherwise
 MIN_PLAIN_ROUNDS = 2  # fewer say nothing: one step of a shared machine can be far off
@@ -105,6 +105,7 @@ class Statistics:
         self._drafted_seconds: list[float] = []
         self._drafted_tokens = 0
         self.num_prompt_tokens = 0
+        self.num_read: int | None = None  # of them, while a long prompt is taken in
         self.num_completion_tokens = 0
         self.num_rounds = 0
         self.longest_draft = 0
@@ -120,9 +121,12 @@ class Statistics:
         """Count an event."""
         now = self._clock()
         match event:
+            case Prefilling():
+                self.num_prompt_tokens, self.num_read = event.num_prompt_tokens, event.num_held
             case Prefilled():
                 self.num_prompt_tokens = event.num_prompt_tokens
                 self.prefill_seconds = event.target_seconds + event.draft_seconds
+                self.num_read = None
                 self._prefilled_at = self._last_at = now
             case Round():
                 self._add_round(event)

@@ -157,6 +157,11 @@ class Engine:
         self._batch = Batch(C.llama_n_batch(self._context))
         self._held = TokenBuffer(capacity=self.n_ctx + 1)
 
+    @property
+    def batch_size(self) -> int:
+        """How many tokens of a prompt one decode takes in."""
+        return self._batch.capacity
+
     def __len__(self) -> int:
         """How many tokens the cache holds."""
         return len(self._held)

@@ -44,7 +44,7 @@ def stream_answer(
             elif isinstance(event, Finished):
                 pieces.append(limit.feed(decoder.flush()) + limit.flush())
             else:
-                continue
+                pieces.append("")
             if limit.found:
                 statistics.add(Finished("stop"))
             status.write(pieces[-1] if show_text else "", lambda: status_text(statistics, max_tokens))

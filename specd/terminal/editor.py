@@ -42,7 +42,7 @@ class Editor:
                 {"bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack noreverse"}
             ),
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
-            prompt_continuation=lambda _width, _line, _wraps: ". ",
+            prompt_continuation=lambda _width, _line, wraps: "  " if wraps else ". ",
         )
 
     def read(self, default: str = "") -> str:

@@ -82,6 +82,8 @@ def fitting(text: str, width: int) -> str:
 
 def chat_status(statistics: Statistics, num_used: int, n_ctx: int) -> str:
     """Speed, acceptance, tokens per pass, estimated gain, context used and who proposed what, the most wanted first."""
+    if statistics.num_read is not None:
+        return reading_text(statistics.num_read, statistics.num_prompt_tokens)
     speed, acceptance = statistics.decode_tokens_per_second, statistics.total.acceptance_rate
     parts = [f"{speed:.1f} tokens/s" if speed else "…"]
     if acceptance is not None:
@@ -96,8 +98,15 @@ def chat_status(statistics: Statistics, num_used: int, n_ctx: int) -> str:
     return _SEPARATOR.join(parts)
 
 
+def reading_text(num_read: int, num_prompt_tokens: int) -> str:
+    """While a long prompt is taken in."""
+    return f"reading the prompt: {num_read} of {num_prompt_tokens} tokens"
+
+
 def status_text(statistics: Statistics, max_tokens: int) -> str:
     """Speed, progress, acceptance and draft length in one line, the most wanted first."""
+    if statistics.num_read is not None:
+        return reading_text(statistics.num_read, statistics.num_prompt_tokens)
     speed, acceptance = statistics.decode_tokens_per_second, statistics.total.acceptance_rate
     parts = [f"{speed:.1f} tokens/s" if speed else "…", f"{statistics.num_completion_tokens}/{max_tokens}"]
     if acceptance is not None:

@@ -59,13 +59,14 @@ class Output:
 
 @contextmanager
 def without_echo(stream: TextIO) -> Iterator[None]:
-    """What is typed meanwhile into a terminal is not shown in the middle of the text, and waits to be read."""
+    """What is typed meanwhile into a terminal is not shown in the middle of the text, and waits to be read as typed."""
     if not is_terminal(stream):
         yield
         return
     before = termios.tcgetattr(stream)
     quiet = [*before]
-    quiet[3] &= ~termios.ECHO  # of the local modes
+    quiet[0] &= ~termios.ICRNL  # of the input modes: Enter stays Enter, for the line editor that reads it later
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)  # of the local modes: so does Ctrl-D; Ctrl-C is still a signal
     termios.tcsetattr(stream, termios.TCSANOW, quiet)
     try:
         yield

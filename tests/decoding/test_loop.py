@@ -16,7 +16,7 @@ from specd.decoding.costs import PassCosts
 from specd.decoding.distribution import Distribution
 from specd.decoding.loop import generate, up_to_end
 from specd.decoding.pricing import Prices
-from specd.decoding.protocol import Controller, Drafter, Event, Finished, Prefilled, Round
+from specd.decoding.protocol import Controller, Drafter, Event, Finished, Prefilled, Prefilling, Round
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import ToDistribution, greedy
 from specd.decoding.verify import RULES, RuleName, draw_independently
@@ -287,3 +287,14 @@ def test_seconds_are_those_of_the_clock() -> None:
 def test_the_first_end_token_cuts() -> None:
     assert up_to_end([1, 2, 3, 2], lambda t: t == 2) == ([1, 2], True)
     assert up_to_end([1, 3], lambda t: t == 2) == ([1, 3], False)
+
+
+def test_a_long_prompt_is_taken_in_decode_by_decode() -> None:
+    target = FakeEngine(batch_size=4)
+    target.sync(as_tokens(PROMPT[:1]))
+    target.decodes.clear()
+    prompt = [*PROMPT[:1], *([5] * 10), 6]
+    events = run(target, [], 3, max_tokens=1, prompt=prompt)
+    assert [event.num_held for event in events if isinstance(event, Prefilling)] == [1, 5]
+    assert target.decodes[:3] == [4, 4, 2]
+    assert tokens(events) == plain_greedy(target, prompt, 1)

@@ -441,3 +441,17 @@ def test_options_are_checked_and_models_change() -> None:
         assert chat.answer(conversation, silent).text
     finally:
         chat.close()
+
+
+def test_what_is_typed_during_an_answer_is_read_as_typed_after_it() -> None:
+    terminal = Terminal(*SMALL, "-n", "120")
+    terminal.send("Tell a long story.")
+    terminal.wait_for(r"Tell a long story\.\n\w+")
+    terminal.process.send("/set top_k 7\r")
+    terminal.process.send("/show\r")
+    terminal.process.send("\x04")
+    terminal.wait_for(r"top_k is 7")
+    terminal.wait_for(r"top_k +7")
+    terminal.process.expect(pexpect.EOF)
+    terminal.process.close()
+    assert terminal.process.exitstatus == 0

@@ -6,10 +6,10 @@ import os
 import pyte
 import pytest
 
-from specd.decoding.protocol import Finished, Prefilled
+from specd.decoding.protocol import Finished, Prefilled, Prefilling
 from specd.decoding.statistics import Statistics
 from specd.terminal.answer import stream_answer
-from specd.terminal.status import StatusLine, fitting, status_text
+from specd.terminal.status import StatusLine, chat_status, fitting, status_text
 from specd.terminal.summary import summary
 from specd.terminal.text import Output, neutralised
 from tests.fakes import FakeClock, draft_of, round_of
@@ -185,3 +185,11 @@ def test_the_summary_says_what_was_gained_and_why() -> None:
 def test_the_summary_does_not_guess() -> None:
     assert "too short to estimate" in summary(run_of(1)[0], None)
     assert summary(run_of(1)[0], "no draft").endswith("speculation was off: no draft")
+
+
+def test_reading_a_long_prompt_is_shown() -> None:
+    statistics = Statistics(FakeClock())
+    statistics.add(Prefilling(1531, 512))
+    assert status_text(statistics, 9) == chat_status(statistics, 0, 4096) == "reading the prompt: 512 of 1531 tokens"
+    statistics.add(Prefilled(1531, 0, 1.0, 0.0))
+    assert status_text(statistics, 9) == "… · 0/9"
