@@ -98,8 +98,8 @@ def command(
     threads: options.ThreadsOption = None,
     kv_type: options.KvTypeOption = None,
     flash_attn: options.FlashAttnOption = None,
-    batch: options.BatchOption = None,
-    micro_batch: options.MicroBatchOption = None,
+    batch_size: options.BatchSizeOption = None,
+    micro_batch_size: options.MicroBatchSizeOption = None,
 ) -> int:
     """Measure what speculation gains on this machine, and say why.
 
@@ -122,8 +122,8 @@ def command(
         "draft_max": draft_max,
         "kv_type": kv_type,
         "flash_attn": flash_attn,
-        "batch": batch,
-        "micro_batch": micro_batch,
+        "batch_size": batch_size,
+        "micro_batch_size": micro_batch_size,
     }
     plan = Plan(
         target=target,

@@ -206,6 +206,6 @@ def _runtime(settings: Settings) -> Runtime:
     """How contexts are to compute."""
     from specd.llama.engine import Runtime
 
-    batch = settings.batch or max(Runtime().batch, settings.micro_batch or 0)
+    batch = settings.batch_size or max(Runtime().batch, settings.micro_batch_size or 0)
     flash = None if settings.flash_attn is FlashAttn.AUTO else settings.flash_attn is FlashAttn.ON
-    return Runtime(batch, settings.micro_batch, settings.kv_type.value, flash)
+    return Runtime(batch, settings.micro_batch_size, settings.kv_type.value, flash)

@@ -217,7 +217,7 @@ class Chat:
         target = self._registry.target(model)
         settings = Settings.of(target, dict(given))
         if self._exact:  # nor may rows depend on what was in the cache before: prompts go in by the same small batches
-            settings = replace(settings, batch=EXACT_DRAFT_MAX + 1, micro_batch=None)
+            settings = replace(settings, batch_size=EXACT_DRAFT_MAX + 1, micro_batch_size=None)
         chosen = choose_draft(self._registry, model, draft, settings.method)
         return Plan(target, chosen, settings, self._exact, self._strict, self._seed)
 

@@ -94,8 +94,8 @@ def command(
     threads: options.ThreadsOption = None,
     kv_type: options.KvTypeOption = None,
     flash_attn: options.FlashAttnOption = None,
-    batch: options.BatchOption = None,
-    micro_batch: options.MicroBatchOption = None,
+    batch_size: options.BatchSizeOption = None,
+    micro_batch_size: options.MicroBatchSizeOption = None,
 ) -> int:
     """Answer one prompt. The answer goes to stdout, everything else to stderr.
 
@@ -108,8 +108,8 @@ def command(
         "threads": threads,
         "kv_type": kv_type,
         "flash_attn": flash_attn,
-        "batch": batch,
-        "micro_batch": micro_batch,
+        "batch_size": batch_size,
+        "micro_batch_size": micro_batch_size,
         "method": method,
         "draft_max": draft_max,
         "draft_length": draft_length,

@@ -298,10 +298,10 @@ FlashAttnOption = Annotated[
     FlashAttn | None,
     typer.Option("--flash-attn", help="Flash attention.", rich_help_panel=_MACHINE, show_default=FlashAttn.AUTO),
 ]
-BatchOption = Annotated[
+BatchSizeOption = Annotated[
     int | None,
     typer.Option(
-        "--batch",
+        "--batch-size",
         min=32,
         max=65536,
         metavar="TOKENS",
@@ -310,16 +310,16 @@ BatchOption = Annotated[
         show_default="512",
     ),
 ]
-MicroBatchOption = Annotated[
+MicroBatchSizeOption = Annotated[
     int | None,
     typer.Option(
-        "--micro-batch",
+        "--micro-batch-size",
         min=32,
         max=65536,
         metavar="TOKENS",
         help="Tokens of a prompt that are computed at once.",
         rich_help_panel=_MACHINE,
-        show_default="--batch",
+        show_default="--batch-size",
     ),
 ]
 ThreadsOption = Annotated[

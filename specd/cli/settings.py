@@ -31,8 +31,8 @@ class Settings:
     threads: int | None = None
     kv_type: KvType = KvType.F16
     flash_attn: FlashAttn = FlashAttn.AUTO
-    batch: int | None = None
-    micro_batch: int | None = None
+    batch_size: int | None = None
+    micro_batch_size: int | None = None
     system: str | None = None
     verify: RuleName = options.DEFAULT_RULE
     sampling: SamplingParams = field(default_factory=SamplingParams)

@@ -89,8 +89,8 @@ def _settings(plan: Plan, target: Engine) -> dict[str, Any]:
         "threads": target.threads,
         "flash_attn": plan.settings.flash_attn.value,
         "kv_type": runtime.kv_type,
-        "batch": runtime.batch,
-        "micro_batch": runtime.micro_batch or runtime.batch,
+        "batch_size": runtime.batch,
+        "micro_batch_size": runtime.micro_batch or runtime.batch,
     }
 
 
@@ -111,8 +111,8 @@ def _knobs(target: Engine) -> list[Knob]:
         Knob("threads", threads, step),
         Knob("flash_attn", [FlashAttn.ON.value, FlashAttn.OFF.value], step),
         Knob("kv_type", [KvType.Q8_0.value], step),
-        Knob("batch", [256, 1024, 2048], prompt),
-        Knob("micro_batch", [64, 128, 256], prompt),
+        Knob("batch_size", [256, 1024, 2048], prompt),
+        Knob("micro_batch_size", [64, 128, 256], prompt),
     ]
 
 
@@ -120,9 +120,9 @@ def _use(target: Engine, settings: Mapping[str, Any]) -> None:
     from specd.llama.engine import Runtime
 
     flash = {FlashAttn.AUTO: None, FlashAttn.ON: True, FlashAttn.OFF: False}[FlashAttn(settings["flash_attn"])]
-    micro_batch = min(settings["micro_batch"], settings["batch"])
+    micro_batch = min(settings["micro_batch_size"], settings["batch_size"])
     n_ctx = target.n_ctx
-    target.configure(settings["threads"], Runtime(settings["batch"], micro_batch, settings["kv_type"], flash))
+    target.configure(settings["threads"], Runtime(settings["batch_size"], micro_batch, settings["kv_type"], flash))
     target.allocate(n_ctx)
 
 

@@ -24,6 +24,7 @@ class Vocabulary:
         self.kind: int = C.llama_vocab_type(self._vocab)
         self.bos: int = C.llama_vocab_bos(self._vocab)  # -1: none
         self.eos: int = C.llama_vocab_eos(self._vocab)
+        self.eot: int = C.llama_vocab_eot(self._vocab)  # of a turn; -1: none
         self.adds_bos: bool = C.llama_vocab_get_add_bos(self._vocab)
         self.is_end = lru_cache(maxsize=None)(self._is_end)
         self.piece = lru_cache(maxsize=None)(self._piece)
@@ -57,6 +58,15 @@ class Vocabulary:
     def spelling(self, token: int) -> bytes:
         """The token as the file spells it, in the tokenizer's own alphabet."""
         return bytes(C.llama_vocab_get_text(self._vocab, token) or b"")
+
+    def pieces(self) -> list[bytes]:
+        """What each token stands for in a text (0.1 s for 150 000 tokens); nothing for control tokens."""
+        return [self._piece(token) for token in range(self.size)]
+
+    def ends(self) -> list[int]:
+        """All tokens that end a generation, the model's usual one first."""
+        ends = [token for token in range(self.size) if self._is_end(token)]
+        return sorted(ends, key=lambda token: (token not in (self.eot, self.eos), token != self.eot, token))
 
     def _is_end(self, token: int) -> bool:
         """Whether the token ends a generation (a model may have several)."""

@@ -47,10 +47,18 @@ _DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
     "method": str,
     "kv_type": str,
     "flash_attn": str,
-    "batch": int,
-    "micro_batch": int,
+    "batch_size": int,
+    "micro_batch_size": int,
 }
-_AT_LEAST = {"ctx": 1, "threads": 1, "max_tokens": 1, "draft_max": 0, "draft_length": 1, "batch": 32, "micro_batch": 32}
+_AT_LEAST = {
+    "ctx": 1,
+    "threads": 1,
+    "max_tokens": 1,
+    "draft_max": 0,
+    "draft_length": 1,
+    "batch_size": 32,
+    "micro_batch_size": 32,
+}
 
 
 @dataclass(frozen=True, slots=True)

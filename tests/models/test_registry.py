@@ -138,10 +138,10 @@ def test_defaults_are_saved_and_nothing_else_changes(own_config: Path) -> None:
 
 def test_defaults_are_saved_where_there_was_no_file(own_config: Path) -> None:
     save_defaults("smollm2-135m", {"threads": 2})
-    save_defaults("qwen2.5-coder-1.5b", {"batch": 64})
+    save_defaults("qwen2.5-coder-1.5b", {"batch_size": 64})
     known = load_registry()
     assert known.target("smollm2-135m").defaults == {"threads": 2}
-    assert known.target("qwen2.5-coder-1.5b").defaults["batch"] == 64
+    assert known.target("qwen2.5-coder-1.5b").defaults["batch_size"] == 64
 
 
 def test_a_broken_file_is_told_and_left_alone(own_config: Path) -> None:
