@@ -2,9 +2,10 @@
 
 import errno
 import os
+import signal
 import sys
 from enum import IntEnum
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -73,6 +74,9 @@ def run() -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # UTF-8 whatever the locale: model text is not limited to it
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as it is under nohup
+            signal.signal(number, _terminate)
     try:
         code = _invoke()
         if sys.stdout is not None:
@@ -97,6 +101,10 @@ def run() -> int:
         if error.errno == errno.EPIPE:
             return ExitCode.READER_GONE
         return _failed(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", ExitCode.FAILED)
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    raise Interrupted(f"Stopped by {signal.Signals(number).name}.")
 
 
 def _invoke() -> int:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from specd.cli.options import DEFAULT_DRAFT_MAX, FlashAttn, KvType, Method
 from specd.cli.settings import Settings
+from specd.decoding.constraint import Constraint, constrained
 from specd.decoding.protocol import Drafter
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import sampler
 from specd.decoding.verify import RULES
+from specd.drafting.constrained import Constrained, Forced
 from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from specd.drafting.predicted import Predicted
@@ -94,15 +96,23 @@ def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interru
 
 
 def allocate(target: Engine, plan: Plan, num_prompt: int) -> None:
-    """Give the target a context: --ctx, or enough for prompt and answer. Raises PromptTooLong."""
+    """Give the target a context of the size it needs. Raises PromptTooLong."""
+    target.allocate(context_size(target, plan, num_prompt))
+
+
+def context_size(target: Engine, plan: Plan, num_prompt: int) -> int:
+    """Tokens: --ctx, or enough for prompt and answer. Raises PromptTooLong."""
     trained, max_tokens = target.trained_context, plan.settings.max_tokens
     n_ctx = plan.settings.ctx or min(max(DEFAULT_CTX, num_prompt + max_tokens), max(trained, 1))
     if num_prompt > n_ctx:
-        hint = f" This model takes up to {trained}: --ctx {num_prompt + max_tokens}." if num_prompt < trained else ""
-        raise PromptTooLong(
-            f"The prompt has {num_prompt} tokens, the context of {plan.target.name} {n_ctx}.{hint or ' Shorten it.'}"
-        )
-    target.allocate(n_ctx)
+        if num_prompt < trained:
+            hint = f"This model takes up to {trained}: --ctx {min(num_prompt + max_tokens, trained)}."
+        else:
+            hint = (
+                f"What fits is the first {(n_ctx - 1) / num_prompt:.0%} of it: shorten it by {num_prompt - n_ctx + 1}."
+            )
+        raise PromptTooLong(f"The prompt has {num_prompt} tokens, the context of {plan.target.name} {n_ctx}. {hint}")
+    return n_ctx
 
 
 def load_draft(
@@ -145,11 +155,17 @@ def load_draft(
 
 
 def build_drafters(
-    target: Engine, plan: Plan, draft: LoadedDraft, predicted: Sequence[str], randomness: Randomness
+    target: Engine,
+    plan: Plan,
+    draft: LoadedDraft,
+    predicted: Sequence[str],
+    randomness: Randomness,
+    constraint: Constraint | None = None,
 ) -> tuple[list[Drafter], Mapping[str, str]]:
     """What the method may use and what is there, the cheap ones first; and by name, why another is missing.
 
-    predicted:  texts that are expected to come again in the answer
+    predicted:   texts that are expected to come again in the answer
+    constraint:  what the answer must look like; nothing else is drafted then
     """
     reasons = _reasons(target, plan, draft)
     drafters: list[Drafter] = []
@@ -158,8 +174,12 @@ def build_drafters(
             text = "\n".join(predicted)
             drafters.append(Predicted(target.vocabulary.tokenize(text, add_special=False, parse_special=False)))
         drafters.append(Lookup())
+    if constraint is not None and "lookup" not in reasons:
+        drafters = [Constrained(drafter, constraint) for drafter in drafters] or [Forced(constraint)]
     if draft.engine is not None:
         to_distribution, draw = sampler(plan.settings.draft_sampling), RULES[plan.settings.verify].draw
+        if constraint is not None:
+            to_distribution = constrained(to_distribution, constraint)
         drafters.append(
             DraftModel(
                 draft.engine,

@@ -1,44 +1,40 @@
-"""`specd generate`: one prompt in, one answer out."""
+"""`specd generate`: one prompt in, one answer out; or a file of prompts."""
 
 from __future__ import annotations
 
-import gc
 import json
 import secrets
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from specd.bench.calibration import Calibration
-from specd.chat.templates import Message, read_template
 from specd.cli import options
-from specd.cli.building import Plan, allocate, build_drafters, choose_draft, load_draft, load_target
-from specd.cli.controlling import build_control
-from specd.cli.prompt import checked_stops, clean, prompt_tokens, read_document, read_prompt
+from specd.cli.batching import run_batch
+from specd.cli.building import Plan, choose_draft
+from specd.cli.destination import Destination, check_writable
+from specd.cli.form import Form, read_form
+from specd.cli.generating import Generator, Request, messages_of
+from specd.cli.prompt import clean, read_prompt
 from specd.cli.settings import Settings, parse_biases
-from specd.cli.signals import stopping
-from specd.decoding.loop import generate
-from specd.decoding.randomness import Randomness
-from specd.decoding.sampling import sampler
+from specd.decoding.protocol import Event
 from specd.decoding.statistics import Statistics
-from specd.decoding.verify import RULES
-from specd.errors import EngineError, Interrupted, UsageError
-from specd.models.folders import state_folder
+from specd.errors import Interrupted, UsageError
+from specd.models.folders import write_whole
 from specd.models.registry import load_registry
-from specd.models.store import Store
-from specd.terminal.answer import stream_answer
+from specd.terminal.answer import as_json
 from specd.terminal.console import uses_color, warn
 from specd.terminal.explanation import explanation
 from specd.terminal.progress import TransferProgress
-from specd.terminal.status import StatusLine
+from specd.terminal.status import StatusLine, status_text
 from specd.terminal.summary import summary
-from specd.terminal.text import Output, is_terminal
+from specd.terminal.text import is_terminal
+
+_FORM, _OUTPUT, _BATCH = "Form of the answer", "Output", "Batch"
 
 
 class Format(StrEnum):
@@ -46,6 +42,7 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    JSONL = "jsonl"
 
 
 def command(
@@ -65,8 +62,57 @@ def command(
         ),
     ] = None,
     stop: options.StopOption = None,
-    format_: Annotated[Format, typer.Option("--format", help="The text, or one JSON object.")] = Format.TEXT,
-    stats: Annotated[bool, typer.Option("--stats", help="Print a summary on stderr, terminal or not.")] = False,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on until --max-tokens.")] = False,
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            "--json-schema",
+            metavar="FILE|JSON",
+            help="The answer is JSON that follows this schema.",
+            rich_help_panel=_FORM,
+        ),
+    ] = None,
+    json_object: Annotated[
+        bool, typer.Option("--json-object", help="The answer is a JSON object.", rich_help_panel=_FORM)
+    ] = False,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            "--grammar", metavar="FILE", help="The answer follows this grammar (GBNF).", rich_help_panel=_FORM
+        ),
+    ] = None,
+    format_: Annotated[
+        Format,
+        typer.Option("--format", help="The text, one JSON object, or an event per line.", rich_help_panel=_OUTPUT),
+    ] = Format.TEXT,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write there, once all of it is there.", rich_help_panel=_OUTPUT
+        ),
+    ] = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print a summary on stderr, terminal or not.", rich_help_panel=_OUTPUT)
+    ] = False,
+    stats_file: Annotated[
+        Path | None, typer.Option("--stats-file", metavar="FILE", help="Statistics as JSON.", rich_help_panel=_OUTPUT)
+    ] = None,
+    batch: Annotated[
+        Path | None,
+        typer.Option(
+            "--batch",
+            metavar="FILE.jsonl",
+            help="Many prompts with one model load: JSON lines with a prompt each (- for standard input). "
+            "The results are JSON lines.",
+            rich_help_panel=_BATCH,
+        ),
+    ] = None,
+    skip_done: Annotated[
+        bool,
+        typer.Option(
+            "--skip-done", help="Keep the results that --output has, and do the rest.", rich_help_panel=_BATCH
+        ),
+    ] = False,
     model: options.ModelOption = None,
     draft: options.DraftOption = None,
     models: options.ModelsFileOption = None,
@@ -139,111 +185,73 @@ def command(
         strict=strict,
         seed=seed if seed is not None else secrets.randbits(32),
     )
-    text = read_prompt(prompt, file or [], use_stdin=not no_stdin, warn=warn)
-    messages = [Message("user", text)]
-    if settings.system:
-        messages.insert(0, Message("system", clean(settings.system, "--system", warn)))
-    predicted = [read_document(each, "--predict-from", warn) for each in predict_from or []]
-    if raw and chat_template is not None:
-        raise UsageError("--raw uses no chat template, but --chat-template names one: drop one of them.")
-    template = read_template(chat_template) if chat_template is not None else None
-    stops = checked_stops(stop)
-    return _run(
-        plan,
-        messages,
-        predicted,
-        stops=stops,
-        template=template,
+    form = read_form(
+        json_schema=json_schema,
+        json_object=json_object,
+        grammar=grammar,
+        stops=stop,
+        ignores_ends=ignore_eos,
+        chat_template=chat_template,
         raw=raw,
-        format_=format_,
-        stats=stats,
-        explain=explain,
+        predict_from=predict_from,
+        warn=warn,
     )
+    for name, path in {"--output": output, "--stats-file": stats_file}.items():
+        check_writable(path, name)
+    if skip_done and (batch is None or output is None):
+        raise UsageError("--skip-done needs --batch FILE and --output FILE, which has what is done.")
+    if batch is not None:
+        if prompt is not None or file:
+            raise UsageError("--batch has the prompts: drop --prompt and --file.")
+        if stats_file is not None:
+            raise UsageError("--stats-file is for one answer; with --batch each result has its statistics.")
+        return run_batch(plan, form, batch, output, skip_done=skip_done, stats=stats)
+    text = read_prompt(prompt, file or [], use_stdin=not no_stdin, warn=warn)
+    messages = messages_of(text, clean(settings.system, "--system", warn) if settings.system else None)
+    request = Request(messages, settings.max_tokens, plan.seed)
+    return _run(plan, form, request, format_, output, stats_file, stats=stats, explain=explain)
 
 
 def _run(
     plan: Plan,
-    messages: list[Message],
-    predicted: list[str],
-    *,
-    template: str | None,
-    stops: tuple[str, ...],
-    raw: bool,
+    form: Form,
+    request: Request,
     format_: Format,
+    file: Path | None,
+    stats_file: Path | None,
+    *,
     stats: bool,
     explain: bool,
 ) -> int:
-    from specd.llama.devices import has_gpu
-    from specd.llama.library import Interrupt, compute
-    from specd.llama.vocab import TextDecoder
+    from specd.llama.library import Interrupt
 
-    store, progress, interrupt = Store(), TransferProgress(sys.stderr), Interrupt()
-    settings, randomness = plan.settings, Randomness(plan.seed)
-    output = Output(sys.stdout)
-    status = StatusLine(sys.stderr, output, time.monotonic, color=uses_color(sys.stderr))
-    started = time.perf_counter()
-    with ExitStack() as loaded:
-        target = loaded.enter_context(load_target(plan, store, progress, interrupt))
-        if plan.exact and has_gpu():
-            warn("--exact is proven for CPUs only; with this machine's GPU, outputs may still part at near-ties.")
-        prompt = prompt_tokens(target, messages, plan.target.name, warn, raw=raw, template=template)
-        allocate(target, plan, len(prompt))
-        draft = load_draft(target, plan, store, progress, interrupt, warn)
-        if draft.engine is not None:
-            loaded.callback(draft.engine.close)
-        drafters, missing = build_drafters(target, plan, draft, predicted, randomness)
-        control = build_control(
-            Calibration(state_folder()),
-            plan,
-            target,
-            draft,
-            drafters,
-            context_length=len(prompt),
-            load_seconds=time.perf_counter() - started,
-        )
-        controller = control.controller
-        statistics = Statistics(time.perf_counter, lambda: controller.plain_seconds)
-        events = generate(
-            target,
-            controller,
-            prompt,
-            sampler(settings.sampling),
-            RULES[settings.verify].verify,
-            max_tokens=settings.max_tokens,
-            is_end=target.vocabulary.is_end,
-            randomness=randomness,
-            clock=time.perf_counter,
-        )
-        gc.freeze()  # what is there now stays: looking through it again and again costs more than a round's work
-        with stopping(interrupt):
-            decoder, show_text = TextDecoder(target.vocabulary), format_ is Format.TEXT
-            answer = partial(stream_answer, events, statistics, decoder, status)
-            try:
-                text = compute(
-                    interrupt, partial(answer, max_tokens=settings.max_tokens, show_text=show_text, stops=stops)
-                )
-            except EngineError:
-                output.finish()  # the text so far is a whole line; the reason follows on stderr
-                raise
-        control.keep()
-    notices = {**missing, **controller.notices}
-    if format_ is Format.JSON:
-        result = {
-            "text": text,
-            "finish_reason": statistics.finish_reason,
-            "model": plan.target.name,
-            "draft": plan.draft.name if plan.draft is not None and draft.engine is not None else None,
-            "prompt_tokens": statistics.num_prompt_tokens,
-            "completion_tokens": statistics.num_completion_tokens,
-            "stats": statistics.as_dict(notices, {drafter.name: drafter.counters for drafter in drafters})
-            | {"verify": settings.verify, "seed": plan.seed, "control": controller.report()},
-        }
-        output.write(json.dumps(result, ensure_ascii=False))
-    output.finish()
+    with Destination(file) as output:
+        status = StatusLine(sys.stderr, output, time.monotonic, color=uses_color(sys.stderr))
+
+        def show(text: str, event: Event, statistics: Statistics) -> None:
+            shown = text if format_ is Format.TEXT else ""
+            if format_ is Format.JSONL and (entry := as_json(text, event)) is not None:
+                shown = _line(entry)
+            status.write(shown, lambda: status_text(statistics, request.max_tokens))
+
+        try:
+            with Generator(plan, form, TransferProgress(sys.stderr), Interrupt(), warn) as generator:
+                answer = generator.answer(request, show)
+        finally:
+            status.erase()
+        result = answer.as_json()
+        if format_ is not Format.TEXT:
+            output.write(_line({"event": "end", **result} if format_ is Format.JSONL else result))
+        if stats_file is not None:
+            write_whole(stats_file, _line({name: value for name, value in result.items() if name != "text"}))
+        if answer.statistics.finish_reason == "interrupted":
+            raise Interrupted("The answer was stopped.")
     if stats or is_terminal(sys.stderr):
-        print(summary(statistics, statistics.off_reason(notices)), file=sys.stderr)
+        print(summary(answer.statistics, answer.off_reason), file=sys.stderr)
     if explain:
-        print(explanation(statistics, controller.report(), notices), file=sys.stderr)
-    if statistics.finish_reason == "interrupted":
-        raise Interrupted("The answer was stopped.")
+        print(explanation(answer.statistics, answer.report, answer.notices), file=sys.stderr)
     return 0
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return json.dumps(entry, ensure_ascii=False) + "\n"

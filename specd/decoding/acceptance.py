@@ -154,4 +154,5 @@ PRIORS: Mapping[Kind, float] = {
     **{("draft", f"c{i}"): p for i, p in enumerate(_DRAFT)},
     **{("draft", f"t{i}"): p for i, p in enumerate(_DRAFT_UNSEEN)},
     ("draft", _ANY): 0.75,
+    ("grammar",): 0.999,  # what must follow
 }

@@ -158,6 +158,11 @@ class Engine:
         self._held = TokenBuffer(capacity=self.n_ctx + 1)
 
     @property
+    def has_context(self) -> bool:
+        """Whether it was allocated."""
+        return bool(self._context)
+
+    @property
     def batch_size(self) -> int:
         """How many tokens of a prompt one decode takes in."""
         return self._batch.capacity

@@ -1,12 +1,11 @@
-"""An answer as it comes: events of the loop to text on the screen or in a pipe."""
+"""An answer as it comes: events of the loop to text."""
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from specd.decoding.context import Tokens
-from specd.decoding.protocol import Event, Finished, Round
+from specd.decoding.protocol import Event, Finished, Prefilled, Prefilling, Round
 from specd.decoding.statistics import Statistics
-from specd.terminal.status import StatusLine, status_text
 from specd.terminal.stops import StopStrings
 
 
@@ -20,36 +19,59 @@ class TextDecoder(Protocol):
         """What is left at the end."""
 
 
+Show = Callable[[str, Event], None]
+"""(text, event): the text that is certain with this event, often none."""
+
+
 def stream_answer(
     events: Iterable[Event],
     statistics: Statistics,
     decoder: TextDecoder,
-    status: StatusLine,
+    show: Show,
     *,
-    max_tokens: int,
-    show_text: bool,
     stops: Sequence[str] = (),
 ) -> str:
-    """Run the events through the statistics, write the text while it comes, and give the whole of it.
+    """Run the events through the statistics, show the text while it comes, and give the whole of it.
 
     stops:  texts that end the answer; it has nothing of them
     """
     pieces: list[str] = []
     limit = StopStrings(stops)
-    try:
-        for event in events:
-            statistics.add(event)
-            if isinstance(event, Round):
-                pieces.append(limit.feed(decoder.decode(event.tokens)))
-            elif isinstance(event, Finished):
-                pieces.append(limit.feed(decoder.flush()) + limit.flush())
-            else:
-                pieces.append("")
-            if limit.found:
-                statistics.add(Finished("stop"))
-            status.write(pieces[-1] if show_text else "", lambda: status_text(statistics, max_tokens))
-            if limit.found:
-                break
-    finally:
-        status.erase()
+    for event in events:
+        statistics.add(event)
+        text = ""
+        if isinstance(event, Round):
+            text = limit.feed(decoder.decode(event.tokens))
+        elif isinstance(event, Finished):
+            text = limit.feed(decoder.flush()) + limit.flush()
+        pieces.append(text)
+        if limit.found:
+            statistics.add(Finished("stop"))
+        show(text, event)
+        if limit.found:
+            break
     return "".join(pieces)
+
+
+def as_json(text: str, event: Event) -> dict[str, Any] | None:
+    """An event for programs; None for the last one, which the whole result replaces."""
+    match event:
+        case Prefilling():
+            return {"event": "reading", "num_read": event.num_held, "prompt_tokens": event.num_prompt_tokens}
+        case Prefilled():
+            return {
+                "event": "prompt",
+                "prompt_tokens": event.num_prompt_tokens,
+                "num_reused": event.num_reused,
+                "seconds": event.target_seconds + event.draft_seconds,
+            }
+        case Round():
+            return {
+                "event": "round",
+                "text": text,
+                "num_tokens": len(event.tokens),
+                "num_draft_tokens": event.num_draft_tokens,
+                "num_accepted_tokens": event.num_accepted,
+                "seconds": event.seconds,
+            }
+    return None

@@ -31,7 +31,7 @@ from specd.decoding.context import Tokens
 from specd.decoding.costs import PassCosts
 from specd.decoding.loop import generate
 from specd.decoding.pricing import MAX_DRAFT, Prices
-from specd.decoding.protocol import Controller, Drafter, Evidence, Proposal, Round
+from specd.decoding.protocol import Controller, Drafter, Event, Evidence, Proposal, Round
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import SamplingParams, sampler
 from specd.decoding.statistics import Statistics
@@ -43,7 +43,7 @@ from specd.llama.engine import Engine
 from specd.llama.library import Interrupt, compute
 from specd.llama.vocab import TextDecoder
 from specd.terminal.answer import stream_answer
-from specd.terminal.status import StatusLine
+from specd.terminal.status import StatusLine, status_text
 from specd.terminal.text import Output
 from tests.model.conftest import open_engine
 from tests.model.test_lossless import NUM_TOKENS, PROMPTS, REPORT, draft_model, run, tokens_of
@@ -112,8 +112,11 @@ def python_share(target: Engine) -> None:
     with open(os.devnull, "w") as pipe, watch.watching():
         status = StatusLine(sys.stderr, Output(pipe), time.monotonic, color=False)
         decoder = TextDecoder(target.vocabulary)
-        answer = partial(stream_answer, events, statistics, decoder, status)
-        compute(target.interrupt, partial(answer, max_tokens=NUM_TOKENS, show_text=True))
+
+        def show(text: str, _: Event) -> None:
+            status.write(text, lambda: status_text(statistics, NUM_TOKENS))
+
+        compute(target.interrupt, partial(stream_answer, events, statistics, decoder, show))
     python = statistics.decode_seconds - sum(watch.calls[-statistics.num_rounds :])
     print(
         f"Python: {1000 * python / statistics.num_rounds:.2f} ms per round, "

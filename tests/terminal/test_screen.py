@@ -156,7 +156,10 @@ def run_of(num_plain: int) -> tuple[Statistics, str, str]:
         yield round_of([1, 2, 3], draft_of([1, 2, 4], "draft"), 2, draft_seconds=0.5, seconds=2.0)
         yield Finished("stop")
 
-    text = stream_answer(events(), statistics, Letters(), status, max_tokens=9, show_text=True)  # type: ignore[arg-type]
+    def show(text: str, _: object) -> None:
+        status.write(text, lambda: status_text(statistics, 9))
+
+    text = stream_answer(events(), statistics, Letters(), show)  # type: ignore[arg-type]
     return statistics, text, stream.getvalue()
 
 
