@@ -50,15 +50,16 @@ def judge(
     target: Engine,
     target_costs: PassCosts,
     calibration: Calibration,
-    verdicts: Path,
+    cache: Path,
     clock: Callable[[], float],
 ) -> Verdict:
     """Load a candidate, compare it with the target, and measure what its tokens cost.
 
-    verdicts:  the folder in which comparisons of vocabularies are kept
+    cache:  the folder in which comparisons of vocabularies, and what llama.cpp survives, are kept
     """
     from specd.llama.engine import Engine
     from specd.llama.pairing import pair
+    from specd.llama.trial import TRIALS, Request, ensure_survival
 
     size = path.stat().st_size
     try:
@@ -67,8 +68,9 @@ def judge(
             return Verdict(name, size, "it is the vision or audio side of a model")
         if size >= target.path.stat().st_size:
             return Verdict(name, size, "it is not smaller than the target")
+        ensure_survival(Request(str(path), target.threads, 1), cache / TRIALS)
         with Engine(path, threads=target.threads, max_rows=1, interrupt=target.interrupt) as draft:
-            pairing = pair(target, draft, verdicts)
+            pairing = pair(target, draft, cache / "pairs")
             if pairing.reason is not None:
                 return Verdict(name, size, pairing.reason)
             if not draft.can_rewind:

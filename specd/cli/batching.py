@@ -61,6 +61,9 @@ def run_batch(plan: Plan, form: Form, file: Path, output: Path | None, *, skip_d
     done = _done(output) if skip_done and output is not None else {}
     if output is None:
         num_failed, num_answered = _answer(plan, form, entries, Output(sys.stdout))
+    elif output.exists() and not output.is_file():  # a pipe, a device
+        with output.open("w", encoding="utf-8") as stream:
+            num_failed, num_answered = _answer(plan, form, entries, Output(stream))
     else:
         kept = [entry for entry in entries if entry.key in done]
         _write(output, [done[entry.key] for entry in kept])
@@ -168,7 +171,7 @@ def _done(file: Path) -> dict[str | int, str]:
 
 def _results(file: Path) -> dict[str | int, str]:
     """The lines of a file of results, by key. What is no result (a line that was cut) is left out."""
-    return dict(_read_results(file)) if file.exists() else {}
+    return dict(_read_results(file)) if file.is_file() else {}
 
 
 def _read_results(file: Path) -> Iterator[tuple[str | int, str]]:

@@ -213,12 +213,14 @@ def _load(
 ) -> Engine:
     from specd.llama.devices import usable_cores
     from specd.llama.engine import Engine
+    from specd.llama.trial import TRIALS, Request, ensure_survival
 
     path = fetch(model, store, progress)
     if read_header(path).is_projector:
         raise EngineError(f"{path} is the vision or audio side of a model; give the language model's file.")
     threads = plan.settings.threads or usable_cores()
     runtime = _runtime(plan.settings)
+    ensure_survival(Request(str(path), threads, max_rows, exact, runtime), store.folder / TRIALS)
     return Engine(path, threads=threads, max_rows=max_rows, exact=exact, runtime=runtime, interrupt=interrupt)
 
 

@@ -32,17 +32,19 @@ def command(
     """
     from specd.llama.devices import usable_cores
     from specd.llama.engine import Engine
+    from specd.llama.trial import TRIALS, Request, ensure_survival
 
     registry, store, progress = load_registry(models), Store(), TransferProgress(sys.stderr)
     chosen, path = located(registry, model, store, progress)
     calibration = Calibration(state_folder())
+    ensure_survival(Request(str(path), usable_cores(), MAX_DRAFT + 1), store.folder / TRIALS)
     with Engine(path, threads=usable_cores(), max_rows=MAX_DRAFT + 1) as target:
         target.allocate(1024)
         costs = calibration.costs(target, MAX_DRAFT + 1, 0, MEASURING_SECONDS, time.perf_counter)
         verdicts = []
         for name, file in _candidates(registry, store, path).items():
             progress.note(f"looking at {name}")
-            verdicts.append(judge(name, file, target, costs, calibration, store.folder / "pairs", time.perf_counter))
+            verdicts.append(judge(name, file, target, costs, calibration, store.folder, time.perf_counter))
     if not verdicts:
         print(f"No other model is here. specd models list shows what can be pulled for {chosen.name}.")
         return

@@ -32,6 +32,7 @@ def command(
     """
     from specd.llama.devices import usable_cores
     from specd.llama.quantize import TYPES, quantize
+    from specd.llama.trial import TRIALS, Request, ensure_survival
 
     registry, store, progress = load_registry(models), Store(), TransferProgress(sys.stderr)
     if kind.lower() not in TYPES:
@@ -44,6 +45,7 @@ def command(
     needed = int(read_header(path).num_parameters * TYPES[kind] / 8) + path.stat().st_size // 8
     require_space(target.parent, needed, f"Writing {name}")
     target.parent.mkdir(parents=True, exist_ok=True)
+    ensure_survival(Request(str(path), usable_cores(), 1), store.folder / TRIALS)
     unfinished = target.with_suffix(f".{os.getpid()}")
     done = 0
 

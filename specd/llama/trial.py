@@ -1,0 +1,116 @@
+"""Whether llama.cpp survives a file: tried once in a process of its own.
+
+Some damaged files, and builds that do not suit the processor, make llama.cpp abort or crash, which no Python can catch.
+So a file is loaded and decoded with in another process the first time; what passed is remembered by file and build.
+
+As a program: python -m specd.llama.trial REQUEST
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from specd.errors import EngineError, SpecdError
+from specd.llama import library
+from specd.llama.engine import Engine, Runtime, file_identity
+
+TRIALS = "trials"  # name of the folder that remembers what passed, in the cache
+_PROMPT = 48  # tokens
+_MOST_SECONDS = 120.0  # for a small file; more for larger ones
+_BYTES_PER_SECOND = 2e7  # of a slow disk
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a file is to be loaded; the fields are Engine's."""
+
+    path: str
+    threads: int
+    max_rows: int
+    exact: bool = False
+    runtime: Runtime = field(default_factory=Runtime)
+
+    def run(self) -> None:
+        """Load and decode: a prompt, one token, all rows at once. Raises SpecdError where llama.cpp refuses."""
+        path, options = Path(self.path), {"threads": self.threads, "exact": self.exact, "runtime": self.runtime}
+        with Engine(path, max_rows=self.max_rows, **options) as engine:  # type: ignore[arg-type]
+            engine.allocate(_PROMPT + 1 + self.max_rows)
+            tokens = np.full(
+                _PROMPT + 1 + self.max_rows, min(max(0, engine.vocabulary.bos), engine.n_vocab - 1), np.int32
+            )
+            engine.sync(tokens[:_PROMPT])
+            for number in (1, self.max_rows):
+                engine.advance(tokens[:number])
+
+
+def ensure_survival(request: Request, folder: Path) -> None:
+    """Try a file unless it passed before. Raises EngineError when llama.cpp crashes or hangs; a file that it refuses
+    in order is left to whoever loads it, as that error says more.
+
+    folder:  remembers what passed
+    """
+    kept = folder / _key(request)
+    if kept.exists():
+        return
+    size = Path(request.path).stat().st_size
+    command = [sys.executable, "-m", __spec__.name, json.dumps(asdict(request))]
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_MOST_SECONDS + size / _BYTES_PER_SECOND,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"llama.cpp did not get {request.path} to work within {error.timeout:.0f} s: the file is damaged, or the "
+            "machine has too little memory for it."
+        ) from error
+    if result.returncode == 0:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            kept.touch()
+        except OSError:
+            pass  # it is tried again the next time
+    elif result.returncode < 0:
+        raise EngineError(_crash(request.path, -result.returncode, result.stderr.decode("utf-8", "replace")))
+
+
+def _key(request: Request) -> str:
+    what = [
+        *file_identity(Path(request.path)),
+        library.build(),
+        request.exact,
+        request.max_rows,
+        asdict(request.runtime),
+    ]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
+
+
+def _crash(path: str, number: int, stderr: str) -> str:
+    if number == signal.SIGKILL:
+        return f"The system ended the loading of {path}, most likely for want of memory. Take a smaller model."
+    last = next((line for line in reversed(stderr.splitlines()) if line.strip()), "")
+    said = f" ({' '.join(last.split())[-200:]})" if last else ""
+    return (
+        f"llama.cpp crashes with {path}, by {signal.Signals(number).name}{said}: the file is damaged, or this build of "
+        "llama.cpp does not suit the processor. Fetch the file again, or build again: make clean && make setup."
+    )
+
+
+if __name__ == "__main__":
+    content = json.loads(sys.argv[1])
+    try:
+        Request(**{**content, "runtime": Runtime(**content["runtime"])}).run()
+    except SpecdError:
+        sys.exit(1)
