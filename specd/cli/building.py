@@ -103,7 +103,7 @@ def allocate(target: Engine, plan: Plan, num_prompt: int) -> None:
 def context_size(target: Engine, plan: Plan, num_prompt: int) -> int:
     """Tokens: --ctx, or enough for prompt and answer. Raises PromptTooLong."""
     trained, max_tokens = target.trained_context, plan.settings.max_tokens
-    n_ctx = plan.settings.ctx or min(max(DEFAULT_CTX, num_prompt + max_tokens), max(trained, 1))
+    n_ctx = plan.settings.ctx or min(max(DEFAULT_CTX, num_prompt + max_tokens), trained)
     if num_prompt > n_ctx:
         if num_prompt < trained:
             hint = f"This model takes up to {trained}: --ctx {min(num_prompt + max_tokens, trained)}."

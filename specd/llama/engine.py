@@ -22,6 +22,7 @@ from specd.llama.library import C, Interrupt
 from specd.llama.vocab import Vocabulary
 
 EXACT_ROWS = range(2, 8)  # batch sizes whose rows agree bit for bit, on a CPU with flash attention
+UNKNOWN_CONTEXT = 4096  # tokens, where a file does not say for how many a model was trained
 _ABORTED = 2
 # The bindings give a pointer to floats, whose conversion takes longer than the call.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(("llama_get_logits", C._lib))
@@ -88,7 +89,8 @@ class Engine:
         self._model = self._load(gpu_layers)
         self.vocabulary = Vocabulary(self._model)
         self.n_vocab = self.vocabulary.size
-        self.trained_context: int = C.llama_model_n_ctx_train(self._model)
+        trained: int = C.llama_model_n_ctx_train(self._model)
+        self.trained_context = trained if trained > 0 else UNKNOWN_CONTEXT  # what the file says may be nonsense
         self.num_bytes: int = C.llama_model_size(self._model)
         self.can_rewind = not (C.llama_model_is_recurrent(self._model) or C.llama_model_is_hybrid(self._model))
         if exact and not self.can_rewind:

@@ -29,6 +29,7 @@ C: Any = _bindings
 _Result = TypeVar("_Result")
 _MADV_DONTNEED = 4
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
+_SAYS_NOTHING = "failed to load model"
 _complaints: deque[str] = deque(maxlen=8)
 _last_level = 0
 
@@ -58,8 +59,12 @@ def forget_complaints() -> None:
 
 
 def last_complaint() -> str:
-    """The last warning or error that llama.cpp logged since `forget_complaints`, or a remark that none was."""
-    return _complaints[-1] if _complaints else "llama.cpp gave no reason"
+    """The last warning or error that llama.cpp logged since `forget_complaints`, or a remark that none was.
+
+    Without the names of its functions; and where it says only that it failed, what it said before.
+    """
+    reasons = [line for line in _complaints if not line.endswith(_SAYS_NOTHING)] or list(_complaints)
+    return reasons[-1].rpartition("error loading model: ")[2] if reasons else "llama.cpp gave no reason"
 
 
 def release_file_pages(path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from specd.llama.engine import Engine, Runtime, file_identity
 
 TRIALS = "trials"  # name of the folder that remembers what passed, in the cache
 _PROMPT = 48  # tokens
+_CHECK = re.compile(r"GGML_ASSERT\((.*)\) failed")
 _MOST_SECONDS = 120.0  # for a small file; more for larger ones
 _BYTES_PER_SECOND = 2e7  # of a slow disk
 
@@ -100,8 +102,8 @@ def _key(request: Request) -> str:
 def _crash(path: str, number: int, stderr: str) -> str:
     if number == signal.SIGKILL:
         return f"The system ended the loading of {path}, most likely for want of memory. Take a smaller model."
-    last = next((line for line in reversed(stderr.splitlines()) if line.strip()), "")
-    said = f" ({' '.join(last.split())[-200:]})" if last else ""
+    check = _CHECK.search(stderr)
+    said = f" (it checks that {check[1]})" if check else ""
     return (
         f"llama.cpp crashes with {path}, by {signal.Signals(number).name}{said}: the file is damaged, or this build of "
         "llama.cpp does not suit the processor. Fetch the file again, or build again: make clean && make setup."

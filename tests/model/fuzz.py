@@ -28,7 +28,7 @@ CONTRACT = {0, 1, 2, 3, 4, 130, 141}
 FAILED = {1, 2, 3, 4}
 SECONDS = 90.0  # after which an invocation counts as hanging
 FORBIDDEN = re.compile("Traceback|Fatal Python|Exception ignored|terminate called|GGML_ASSERT|Segmentation")
-GGUF_HEADER_BYTES = 1_800_000  # of SmolLM2: where damage has consequences
+METADATA_BYTES = 2500  # of SmolLM2, then come its tokens
 
 
 @dataclass
@@ -56,6 +56,10 @@ class Fuzz:
         self.folder, self.random = folder, random.Random(seed)
         self.model = path_of(MODEL)
         self.damaged = folder / "damaged.gguf"
+        start = self.model.read_bytes()[:4_000_000]
+        tensors = (start.index(b"token_embd.weight"), start.rindex(b".weight"))  # their names, shapes and places
+        size = self.model.stat().st_size
+        self.places = [(0, 64), (24, METADATA_BYTES), (24, METADATA_BYTES), tensors, (0, tensors[0]), (0, size)]
         known = folder / "cache" / "models" / self.model.parent.name
         known.parent.mkdir(parents=True)
         known.symlink_to(self.model.parent)  # the only model that is there
@@ -151,13 +155,12 @@ class Fuzz:
         self.damaged.unlink(missing_ok=True)
         shutil.copy(self.model, self.damaged)
         if pick.random() < 0.3:
-            os.truncate(self.damaged, pick.choice([0, 3, 24, pick.randrange(GGUF_HEADER_BYTES), pick.randrange(size)]))
+            os.truncate(self.damaged, pick.choice([0, 3, 24, pick.randrange(self.places[3][1]), pick.randrange(size)]))
             return
         with self.damaged.open("r+b") as file:
             for _ in range(pick.choice([1, 1, 3, 30])):
-                place = pick.choice(
-                    [pick.randrange(64), pick.randrange(2500), pick.randrange(GGUF_HEADER_BYTES), pick.randrange(size)]
-                )
+                place = pick.choice(self.places)
+                place = pick.randrange(*place)
                 file.seek(place)
                 if pick.random() < 0.7:
                     byte = file.read(1)
