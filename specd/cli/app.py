@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 from enum import IntEnum
@@ -10,7 +11,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from specd import __version__
-from specd.cli import bench, chat, generate, models, pairs, quantize
+from specd.cli import bench, chat, doctor, generate, models, pairs, quantize
 from specd.errors import Interrupted, ModelNotAvailable, PromptTooLong, SpecdError, UsageError
 
 
@@ -34,6 +35,7 @@ _CODES: tuple[tuple[type[SpecdError], ExitCode], ...] = (
 )
 
 _COMPLETION = "_SPECD_COMPLETE"  # set by a shell that wants completions
+_COMPLETES = re.compile("(complete|source)_(bash|zsh|fish|powershell|pwsh)")
 _CommandLineError: Any = typer.BadParameter.__base__  # of all complaints about arguments; typer exports only this one
 
 app = typer.Typer(
@@ -44,6 +46,7 @@ app = typer.Typer(
 app.command(name="generate")(generate.command)
 app.command(name="chat")(chat.command)
 app.command(name="bench")(bench.command)
+app.command(name="doctor")(doctor.command)
 models.app.command(name="pairs")(pairs.command)
 models.app.command(name="quantize")(quantize.command)
 app.add_typer(models.app, name="models")
@@ -71,6 +74,7 @@ def main() -> None:
 
 def run() -> int:
     """Run the command line of this process and give its exit code."""
+    _reopen_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # UTF-8 whatever the locale: model text is not limited to it
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
@@ -79,8 +83,7 @@ def run() -> int:
             signal.signal(number, _terminate)
     try:
         code = _invoke()
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except typer.Exit as exit_:
         return exit_.exit_code
@@ -100,7 +103,21 @@ def run() -> int:
         _detach(sys.stdout)
         if error.errno == errno.EPIPE:
             return ExitCode.READER_GONE
+        if error.errno == errno.EBADF:
+            return _failed("Standard output is closed, so the answer can go nowhere.", ExitCode.FAILED)
         return _failed(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", ExitCode.FAILED)
+
+
+def _reopen_closed() -> None:
+    """Put something in the place of standard streams that are closed, or the next file that is opened would get what
+    is written to them. What would be read is empty; what would be answered cannot be, and that is told."""
+    flags = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}  # nothing can be written to stdout
+    for number, (name, flag) in enumerate(flags.items()):
+        if getattr(sys, name) is None:
+            if (opened := os.open(os.devnull, flag)) != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _terminate(number: int, _: object) -> NoReturn:
@@ -110,7 +127,7 @@ def _terminate(number: int, _: object) -> NoReturn:
 def _invoke() -> int:
     """Parse and run without the error handling of typer, which has exit codes of its own."""
     command = typer.main.get_command(app)
-    if _COMPLETION in os.environ:
+    if _COMPLETES.fullmatch(os.environ.get(_COMPLETION, "")):
         command(prog_name="specd")
     arguments = sys.argv[1:] or ["--help"]
     with command.make_context("specd", arguments) as context:

@@ -85,7 +85,7 @@ def read_entries(file: Path) -> list[Entry]:
     """The lines of a file, - for standard input. Raises UsageError for a file without prompts, and for ids that are
     there twice; a single line that is wrong becomes a result that says so."""
     try:
-        data = sys.stdin.buffer.read() if str(file) == "-" and sys.stdin is not None else file.read_bytes()
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise UsageError(f"--batch {file} cannot be read: {error.strerror}.") from error
     lines = decoded(data, f"--batch {file}", warn).split("\n")

@@ -27,7 +27,7 @@ def read_prompt(prompt: str | None, files: Sequence[Path], *, use_stdin: bool, w
     """
     parts = [clean(prompt, "--prompt", warn)] if prompt is not None else []
     parts += [read_document(file, "--file", warn) for file in files]
-    if use_stdin and sys.stdin is not None and (_is_piped() if parts else not sys.stdin.isatty()):
+    if use_stdin and (_is_piped() if parts else not sys.stdin.isatty()):
         parts.append(decoded(sys.stdin.buffer.read(), "standard input", warn))
     if not parts:
         raise UsageError("There is no prompt: give --prompt TEXT, --file FILE, or pipe a text in.")

@@ -5,9 +5,10 @@ import math
 import os
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
-_CPU_TYPES = (0, 3)  # GGML_BACKEND_DEVICE_TYPE_CPU, and accelerators that work in the CPU's memory
+_KINDS = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}  # GGML_BACKEND_DEVICE_TYPE_…
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -76,8 +77,19 @@ def _processor() -> str:
         return platform.machine()
 
 
-def has_gpu() -> bool:
-    """Whether this build of llama.cpp sees a device that is not the CPU."""
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What llama.cpp can compute on. kind: cpu, gpu, igpu or accelerator."""
+
+    name: str
+    description: str
+    kind: str
+    free_bytes: int
+    total_bytes: int
+
+
+def devices() -> list[Device]:
+    """All devices that this build of llama.cpp sees, in its own order."""
     from specd.llama.library import C
 
     library = C._lib  # the bindings do not wrap ggml's device functions
@@ -85,5 +97,23 @@ def has_gpu() -> bool:
     library.ggml_backend_dev_get.restype = ctypes.c_void_p
     library.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
     library.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
-    devices = map(library.ggml_backend_dev_get, range(library.ggml_backend_dev_count()))
-    return any(library.ggml_backend_dev_type(device) not in _CPU_TYPES for device in devices)
+    library.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
+    for name in ("name", "description"):
+        getattr(library, f"ggml_backend_dev_{name}").restype = ctypes.c_char_p
+        getattr(library, f"ggml_backend_dev_{name}").argtypes = [ctypes.c_void_p]
+    found = []
+    for device in map(library.ggml_backend_dev_get, range(library.ggml_backend_dev_count())):
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        library.ggml_backend_dev_memory(device, free, total)
+        name, description = (
+            (getattr(library, f"ggml_backend_dev_{which}")(device) or b"").decode("utf-8", "replace")
+            for which in ("name", "description")
+        )
+        kind = _KINDS.get(library.ggml_backend_dev_type(device), "other")
+        found.append(Device(name, description, kind, free.value, total.value))
+    return found
+
+
+def has_gpu() -> bool:
+    """Whether this build of llama.cpp sees a device that has memory of its own, or shares it as a GPU."""
+    return any(device.kind not in ("cpu", "accelerator") for device in devices())

@@ -111,3 +111,20 @@ def test_output_is_utf8_whatever_the_locale(home: dict[str, str], tmp_path: Path
 def test_completion_is_there() -> None:
     env = os.environ | {"_SPECD_COMPLETE": "complete_bash", "COMP_WORDS": "specd gen", "COMP_CWORD": "1"}
     assert specd(env=env).stdout.split() == ["generate"]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_accident(closed: str, home: dict[str, str]) -> None:
+    command = f"exec {SPECD} models list {closed}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=home)
+    assert result.returncode == (1 if ">&-" in closed.split() else 0)
+    if closed == ">&-":
+        assert result.stderr == "specd: Standard output is closed, so the answer can go nowhere.\n"
+    else:
+        assert result.stderr == ""
+
+
+def test_only_a_shell_that_asks_for_completions_gets_them(home: dict[str, str]) -> None:
+    result = specd("models", "list", env=home | {"_SPECD_COMPLETE": "nonsense"})
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("NAME")

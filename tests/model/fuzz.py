@@ -19,7 +19,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from specd.cli.app import app
 from tests.model.conftest import path_of
 
 SPECD = Path(sys.executable).with_name("specd")
@@ -121,15 +125,17 @@ class Fuzz:
         command = pick.choice(COMMANDS).split()
         arguments: list[str | bytes] = [*command]
         if command in (["generate"], ["chat"], ["bench"]):
-            arguments += ["-m", MODEL, "-n", "3"]
+            arguments += ["-m", MODEL, "-n", "3", *(["-p", "Hi"] if command == ["generate"] else [])]
         if command == ["bench"]:
             arguments += ["--repeats", "1", "--methods", "lookup", "--prompts", str(self._write("prompts", b"Hi\n"))]
-        for _ in range(pick.randint(0, 5)):
-            name = pick.choice(OPTIONS)
-            arguments.append(f"{name}={self._value()}" if pick.random() < 0.3 else name)
-            if pick.random() < 0.8:
-                arguments.append(self._value())
-        if pick.random() < 0.2:
+        known = [option for option in OPTIONS if option in options_of(*command)] or list(OPTIONS)
+        for _ in range(pick.randint(0, 4)):
+            option = pick.choice(known if pick.random() < 0.96 else list(OPTIONS))
+            values = OPTIONS[option]
+            arguments.append(option)
+            if values or pick.random() < 0.05:
+                arguments.append(pick.choice(values) if values and pick.random() < 0.8 else self._value())
+        if pick.random() < 0.05:
             pick.shuffle(arguments)
         return Case(arguments, stdin=pick.choice([b"", b"Hello\n", b"/help\nhello\n/exit\n"]))
 
@@ -233,15 +239,71 @@ PLAIN_VALUES = """
     hub:a/b/c.gguf hub: 32 8192 1:2 --help -n smollm2-135m {"type":"nope"} {"type":"string","maxLength":3}
 """.split()
 VALUES = ["", " ", "\n", "ä\udcfeö", "x" * 5000, *PLAIN_VALUES]
-OPTIONS = """
-    --prompt -p --file -f --no-stdin --system -s --raw --max-tokens -n --stop --ignore-eos --json-schema
-    --json-object --grammar --format --output -o --stats --stats-file --batch --skip-done --model -m --draft -d
-    --models --chat-template --temperature -t --top-k --top-p --min-p --repeat-penalty --presence-penalty
-    --frequency-penalty --penalty-window --logit-bias --seed --method --draft-max --draft-length --predict-from
-    --verify --draft-temperature --exact --strict --explain --ctx --threads --kv-type --flash-attn --batch-size
-    --micro-batch-size --load --resume --color-by-source --version --help -h --nonsense -z --per-category --html
-    --json --pure --name
-""".split()
+# Each with values that mean something; none where it takes none.
+OPTIONS = {
+    option: values
+    for option, *values in map(
+        str.split,
+        """
+        --no-stdin
+        --system Brief.
+        --raw
+        --max-tokens 1 5
+        --stop a . never
+        --ignore-eos
+        --json-schema {"type":"string","maxLength":3} {"enum":[1,true]}
+        --json-object
+        --grammar /nonexistent
+        --format text json jsonl
+        --output out /dev/null
+        --stats
+        --stats-file stats
+        --batch /nonexistent
+        --skip-done
+        --model smollm2-135m gemma3-270m
+        --draft none smollm2-135m
+        --models /nonexistent
+        --chat-template chatml raw
+        --temperature 0 0.8 100
+        --top-k 0 1 40
+        --top-p 0.5 1
+        --min-p 0 1
+        --repeat-penalty 1.1 1e9
+        --presence-penalty 1 -1
+        --frequency-penalty 1e30
+        --penalty-window 0 -1 8
+        --logit-bias 5=1 5=-inf 1=1e38
+        --seed 0 18446744073709551615
+        --method auto draft lookup hybrid off
+        --draft-max 0 1 31 63
+        --draft-length 1 7 31 63
+        --predict-from /dev/null
+        --verify rejection block coupled match
+        --draft-temperature 0 2
+        --exact
+        --strict
+        --explain
+        --ctx 1 64 300 8192
+        --threads 1 2 3
+        --kv-type f16 q8_0 q4_0
+        --flash-attn auto on off
+        --batch-size 32 512
+        --micro-batch-size 32 65536
+        --load /nonexistent
+        --resume
+        --color-by-source
+        --version
+        --help
+        --nonsense
+        -z
+        --per-category 1
+        --html page.html
+        --json report.json
+        --pure
+        --name x
+        """.strip().splitlines(),
+    )
+}
 TOML = b"""default = "a"
 [models.a]
 path = "/x"
@@ -269,8 +331,8 @@ FILES = [
     ("--baseline", b'{"format": 1, "cells": []}', "bench"),
 ]
 COMMANDS = [
-    *["generate"] * 4,
-    "chat",
+    *["generate"] * 8,
+    *["chat"] * 2,
     "bench",
     "models list",
     "models show",
@@ -320,8 +382,16 @@ ODD = [
 VARIABLES = """
     HOME LANG LC_ALL TERM COLUMNS LINES NO_COLOR SPECD_CONFIG SPECD_CACHE SPECD_STATE XDG_CACHE_HOME
     XDG_CONFIG_HOME XDG_STATE_HOME TMPDIR HF_HOME HF_TOKEN HF_HUB_CACHE HF_ENDPOINT OMP_NUM_THREADS EDITOR USER
-    SHELL PYTHONUTF8 FORCE_COLOR _SPECD_COMPLETE COMP_WORDS
+    SHELL FORCE_COLOR _SPECD_COMPLETE COMP_WORDS
 """.split()
+
+
+def options_of(*path: str) -> set[str]:
+    """The options that a command knows."""
+    command: Any = typer.main.get_command(app)
+    for name in path:
+        command = command.commands[name]
+    return {option for parameter in command.params for option in parameter.opts} | {"--help"}
 
 
 def cases(fuzz: Fuzz, number: int, kind: str | None = None) -> Iterator[tuple[str, Case]]:
