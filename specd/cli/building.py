@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specd.cli.options import DEFAULT_DRAFT_MAX, FlashAttn, KvType, Method
@@ -20,7 +21,8 @@ from specd.drafting.model import DraftModel
 from specd.drafting.predicted import Predicted
 from specd.errors import EngineError, Interrupted, PromptTooLong, SpecdError, UsageError
 from specd.models.fetch import fetch
-from specd.models.gguf import read_header
+from specd.models.gguf import read_header, shard_names
+from specd.models.memory import memory_of
 from specd.models.progress import Progress
 from specd.models.registry import Model, Registry
 from specd.models.store import Store
@@ -97,7 +99,42 @@ def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interru
 
 def allocate(target: Engine, plan: Plan, num_prompt: int) -> None:
     """Give the target a context of the size it needs. Raises PromptTooLong."""
-    target.allocate(context_size(target, plan, num_prompt))
+    n_ctx = context_size(target, plan, num_prompt)
+    require_room(target, n_ctx)
+    target.allocate(n_ctx)
+
+
+def require_room(engine: Engine, n_ctx: int) -> None:
+    """Raise EngineError, with what would fit, where memory does not do for a context: llama.cpp may crash there."""
+    from specd.llama.devices import available_memory, has_gpu
+
+    if has_gpu():
+        return  # the cache lies there, and llama.cpp refuses in order
+    name, runtime, free = engine.path.name, engine.runtime, available_memory()
+    memory = memory_of(
+        read_header(engine.path), engine.num_bytes, kv_type=runtime.kv_type, batch=runtime.batch, rows=engine.max_rows
+    )
+    needed = memory.beside_weights(n_ctx)
+    if needed <= free:
+        return
+    fits = memory.largest_context(free)
+    hint = f"--ctx {fits} would fit." if fits else "Take a smaller model, or close other programs."
+    smaller = " --kv-type q8_0 takes half of it." if runtime.kv_type == KvType.F16 and memory.per_token else ""
+    raise EngineError(
+        f"A context of {n_ctx} tokens for {name} needs {needed} bytes ({needed / 1e9:.2f} GB) beside the model, and "
+        f"{free / 1e9:.2f} GB are free. {hint}{smaller}"
+    )
+
+
+def _require_room_for_weights(model: Model, path: Path) -> None:
+    from specd.llama.devices import available_memory, has_gpu
+
+    size, free = sum(path.with_name(name).stat().st_size for name in shard_names(path.name)), available_memory()
+    if size > free and not has_gpu():
+        raise EngineError(
+            f"{model.name} needs {size} bytes ({size / 1e9:.2f} GB) for its weights alone, and {free / 1e9:.2f} GB are "
+            "free: take a smaller model or quantisation, or close other programs."
+        )
 
 
 def context_size(target: Engine, plan: Plan, num_prompt: int) -> int:
@@ -139,7 +176,9 @@ def load_draft(
         pairing = pair(target, engine, store.folder / "pairs")
         if pairing.reason is not None:
             raise EngineError(f"{plan.draft.name} cannot draft for {plan.target.name}: {pairing.reason}.")
-        engine.allocate(min(target.n_ctx, engine.trained_context))
+        n_ctx = min(target.n_ctx, engine.trained_context)
+        require_room(engine, n_ctx)
+        engine.allocate(n_ctx)
     except Interrupted:
         raise
     except SpecdError as error:
@@ -220,6 +259,7 @@ def _load(
         raise EngineError(f"{path} is the vision or audio side of a model; give the language model's file.")
     threads = plan.settings.threads or usable_cores()
     runtime = _runtime(plan.settings)
+    _require_room_for_weights(model, path)
     ensure_survival(Request(str(path), threads, max_rows, exact, runtime), store.folder / TRIALS)
     return Engine(path, threads=threads, max_rows=max_rows, exact=exact, runtime=runtime, interrupt=interrupt)
 

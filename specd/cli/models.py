@@ -8,15 +8,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from specd.cli.options import ModelsFileOption
+from specd.cli.building import DEFAULT_CTX
+from specd.cli.options import CtxOption, KvType, KvTypeOption, ModelsFileOption
 from specd.errors import SpecdError, UnknownModel
 from specd.models.fetch import fetch, locate
 from specd.models.folders import config_folder
 from specd.models.gguf import Header, read_header
+from specd.models.memory import memory_of
 from specd.models.registry import FILE_NAME, Model, Registry, load_registry
 from specd.models.store import Store
 from specd.terminal.progress import TransferProgress
 from specd.terminal.text import is_terminal
+
+_VOCABULARY = [f"tokenizer.ggml.{key}" for key in ("model", "pre", "merges", "scores", "bos_token_id")]
 
 app = typer.Typer(help="Known models: list, fetch, describe.", no_args_is_help=True)
 
@@ -58,9 +62,11 @@ def pull(
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A model, a pair, a path, or hub:owner/repo/file.gguf.")],
+    ctx: CtxOption = None,
+    kv_type: KvTypeOption = None,
     models: ModelsFileOption = None,
 ) -> None:
-    """Describe a model: its entry, and what its file says when it is here."""
+    """Describe a model: its entry, and what its file says when it is here, with the memory that a context takes."""
     registry, store = load_registry(models), Store()
     model = registry.target(name)
     path = locate(model, store, TransferProgress(sys.stderr))
@@ -71,7 +77,10 @@ def show(
         rows.append(("role", role))
     if path is not None:
         rows.append(("size", f"{path.stat().st_size / 1e9:.2f} GB"))
-        rows += _described(read_header(path))
+        header = read_header(path)
+        rows += _described(header)
+        rows += _memory(header, path.stat().st_size, ctx, kv_type or KvType.F16)
+        rows.append(("drafts", _drafts(registry, store, header, path)))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -92,6 +101,36 @@ def _described(header: Header) -> list[tuple[str, str]]:
         ("vocabulary", f"{header.vocabulary_size or '?'} tokens"),
         ("chat template", "yes" if template else "none: it continues plain text"),
     ]
+
+
+def _memory(header: Header, size: int, ctx: int | None, kv_type: KvType) -> list[tuple[str, str]]:
+    memory, trained = memory_of(header, size, kv_type=kv_type), header.of_architecture("context_length") or 0
+    rows = []
+    for n_ctx in (ctx,) if ctx is not None else sorted({min(DEFAULT_CTX, trained), trained} - {0}):
+        total = memory.total(n_ctx)
+        if total is not None:
+            cache = (memory.cache(n_ctx) or 0) / 1e9
+            rows.append(
+                (f"at --ctx {n_ctx}", f"{total / 1e9:.2f} GB of memory, {cache:.2f} of it KV cache ({kv_type})")
+            )
+    goes_back = "no: nothing can be drafted for it" if header.is_recurrent else "yes"
+    return [*rows, ("can go back", goes_back)]
+
+
+def _drafts(registry: Registry, store: Store, header: Header, path: Path) -> str:
+    """Models that are here, are smaller and say that they have the same vocabulary."""
+    fitting = []
+    for model in registry.models.values():
+        file = here(model, store)
+        if file is None or file.stat().st_size >= path.stat().st_size:
+            continue
+        try:
+            other = read_header(file)
+        except SpecdError:
+            continue
+        if all(header.metadata.get(key) == other.metadata.get(key) for key in _VOCABULARY):
+            fitting.append(model.name)
+    return f"{', '.join(fitting)} (specd models pairs tells what each would gain)" if fitting else "none is here"
 
 
 def located(registry: Registry, name: str | None, store: Store, progress: TransferProgress) -> tuple[Model, Path]:

@@ -4,6 +4,7 @@ import ctypes
 import math
 import os
 import platform
+import resource
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,43 @@ def _quota_in(folder: Path) -> float | None:
         return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us > 0 else None
     except (OSError, ValueError, ZeroDivisionError):
         return None
+
+
+def available_memory(cgroup: Path = _CGROUP) -> int:
+    """How many bytes this process may still take: what the system has left, swap included, within the limits of the
+    process (ulimit -v) and of its cgroup."""
+    return max(0, min([*_of_the_system(), *_within_limit(), *_in_cgroups(cgroup)], default=2**62))
+
+
+def _of_the_system() -> list[int]:
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return [1024 * sum(int(fields[name].split()[0]) for name in ("MemAvailable", "SwapFree"))]
+    except (OSError, ValueError, KeyError):  # macOS gives memory to who asks, and swaps
+        return []
+
+
+def _within_limit() -> list[int]:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return []
+    try:
+        return [limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()]
+    except (OSError, ValueError):
+        return [limit]
+
+
+def _in_cgroups(cgroup: Path) -> list[int]:
+    """Memory that only caches files is given back when it is needed, so it counts as free."""
+    free = []
+    for folder in _own_folders(cgroup):
+        try:
+            limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            free.append(limit - used + int(stat.get("inactive_file", 0)) + int(stat.get("active_file", 0)))
+        except (OSError, ValueError):  # no limit is "max"
+            continue
+    return free
 
 
 def describe() -> dict[str, str | int]:

@@ -16,6 +16,7 @@ from specd.errors import EngineError
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_RECURRENT = re.compile(r"\.(ssm_|shortconv|time_mix_)")  # in names of tensors
 _MAX_STRING = 64 * 1024 * 1024  # bytes; a longer one is not a string but damage
 _MAX_ITEMS = 1 << 32
 _TYPES = {
@@ -74,6 +75,12 @@ class Header:
         """Number of tokens, None when the file has none."""
         size = self.metadata.get("tokenizer.ggml.tokens")
         return int(size) if size is not None else None
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether a part of its memory is a state that moves on with every token, which cannot go back to an earlier
+        one."""
+        return any(_RECURRENT.search(tensor.name) for tensor in self.tensors)
 
     @property
     def is_projector(self) -> bool:

@@ -1,9 +1,11 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from specd.llama.devices import cgroup_quota, usable_cores
+from specd.llama.devices import available_memory, cgroup_quota, usable_cores
 
 
 def own_cgroup(name: str) -> object:
@@ -53,3 +55,24 @@ def test_a_system_without_affinity(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert usable_cores(tmp_path) == 6
+
+
+def test_memory_is_what_is_left_within_all_limits(tmp_path: Path) -> None:
+    free = available_memory(tmp_path)
+    assert 10**8 < free < 2**62
+    (tmp_path / "memory.max").write_text("50000000\n")
+    (tmp_path / "memory.current").write_text("30000000\n")
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 4000000\nactive_file 1000000\n")
+    assert available_memory(tmp_path) == 25_000_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory(tmp_path) > 10**8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the limit is not kept")
+def test_the_limit_of_the_process_counts() -> None:
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2_000_000_000, resource.RLIM_INFINITY))\n"
+        "from specd.llama.devices import available_memory; print(available_memory())"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert 500_000_000 < int(result.stdout) < 2_000_000_000

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -253,6 +254,37 @@ def test_memory_stays_where_it_is_over_ten_loads() -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[1]) if sys.platform == "linux" else 0
         held.append(pages * resource.getpagesize() / 1e6)
     assert max(held[4:]) - min(held[2:5]) < 15  # megabytes; the file alone has 98
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the limit is not kept")
+@pytest.mark.parametrize(
+    ("kilobytes", "arguments", "pattern"),
+    [
+        (
+            2_600_000,
+            "--ctx 32768",
+            r"A context of 32768 tokens for qwen.* needs 11\d{8} bytes .* --ctx (\d+) would fit\.",
+        ),
+        (900_000, "", r"qwen2\.5-coder-1\.5b needs 1117320768 bytes \(1\.12 GB\) for its weights alone"),
+        (1_700_000, "", r"llama\.cpp cannot load .*: unable to allocate"),
+    ],
+    ids=["context", "weights", "weights twice"],
+)
+def test_too_little_memory_is_told_with_what_would_fit(kilobytes: int, arguments: str, pattern: str) -> None:
+    """User case 54."""
+
+    def run(arguments: str) -> subprocess.CompletedProcess[str]:
+        command = f"ulimit -v {kilobytes}; exec {SPECD} generate -m qwen2.5-coder-1.5b -d none -p hi -n 2 {arguments}"
+        return subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
+        )
+
+    result = run(arguments)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    found = re.search(pattern, result.stderr)
+    assert found, result.stderr
+    if found.groups():
+        assert run(f"--ctx {found[1]}").returncode == 0
 
 
 def test_many_prompts_are_answered_in_order_with_one_load(tmp_path: Path) -> None:
