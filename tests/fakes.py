@@ -39,7 +39,7 @@ class FakeEngine:
         n_ctx: int = 256,
         max_rows: int = 16,
         batch_size: int = 512,
-        can_rewind: bool = True,
+        needs_checkpoints: bool = False,
         sharpness: float = 1.0,
         clock: FakeClock | None = None,
         seconds_per_batch: Sequence[float] = (1.0,),
@@ -49,7 +49,8 @@ class FakeEngine:
         self.decodes: list[int] = []  # tokens per decode
         self._table = np.random.default_rng(seed).normal(scale=sharpness, size=(257, n_vocab)).astype(np.float32)
         self._held = TokenBuffer()
-        self._can_rewind = can_rewind
+        self._needs_checkpoints = needs_checkpoints
+        self._checkpoint = self._last_start = 0
         self._clock, self._seconds = clock, seconds_per_batch
         self._fails_at = fails_at or {}
         self._rows = np.zeros((max_rows, n_vocab), np.float32)
@@ -74,16 +75,21 @@ class FakeEngine:
     def sync(self, tokens: Tokens, num_rows: int = 0) -> Logits:
         kept = min(self.matching(tokens), len(tokens) - num_rows)
         self.rollback(kept)
-        return self._append(tokens[kept:], num_rows)
+        rows = self._append(tokens[kept:], num_rows)
+        self.checkpoint()
+        return rows
 
     def advance(self, tokens: Tokens) -> Logits:
         return self._append(tokens, len(tokens))
 
+    def checkpoint(self) -> None:
+        self._checkpoint = len(self)
+
     def rollback(self, length: int) -> None:
         if not 0 <= length <= len(self):
             raise EngineError("out of range")
-        if length < len(self) and not self._can_rewind:
-            raise CannotRewind("this memory cannot go back")
+        if self._needs_checkpoints and length < len(self) and self._checkpoint < self._last_start:
+            raise CannotRewind("nobody told this memory that it must go back")
         self._held.truncate(length)
 
     def _append(self, tokens: Tokens, num_rows: int) -> Logits:
@@ -94,6 +100,7 @@ class FakeEngine:
         if (error := self._fails_at.get(len(self.decodes))) is not None:
             self.decodes.append(len(tokens))
             raise error
+        self._last_start = len(self)
         if len(tokens):
             self.decodes.append(len(tokens))
             if self._clock is not None:

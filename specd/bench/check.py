@@ -188,6 +188,9 @@ class Projection:
         """As an engine's."""
         return self._append(tokens, len(tokens))
 
+    def checkpoint(self) -> None:
+        """As an engine's."""
+
     def rollback(self, length: int) -> None:
         """As an engine's."""
         self._held.truncate(length)

@@ -73,8 +73,6 @@ def judge(
             pairing = pair(target, draft, cache / "pairs")
             if pairing.reason is not None:
                 return Verdict(name, size, pairing.reason)
-            if not draft.can_rewind:
-                return Verdict(name, size, "its memory cannot go back")
             draft.allocate(1024)
             costs = calibration.costs(draft, MAX_DRAFT + 1, 0, MEASURING_SECONDS, clock)
             acceptance = calibration.acceptance(pair_key(target, draft, sampled=False))

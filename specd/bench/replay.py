@@ -79,6 +79,9 @@ class RecordedEngine:
         """As an engine's."""
         return self._append(tokens, len(tokens))
 
+    def checkpoint(self) -> None:
+        """As an engine's."""
+
     def rollback(self, length: int) -> None:
         """As an engine's."""
         self._held.truncate(length)

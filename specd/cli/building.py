@@ -28,8 +28,9 @@ from specd.models.registry import Model, Registry
 from specd.models.store import Store
 
 if TYPE_CHECKING:  # importing llama.cpp takes 0.4 s: only when something is to be computed
-    from specd.llama.engine import Engine, Runtime
+    from specd.llama.engine import Engine
     from specd.llama.library import Interrupt
+    from specd.llama.runtime import Runtime
 
 DEFAULT_CTX = 4096  # tokens; more when the prompt needs it
 NO_DRAFT = "none"
@@ -168,7 +169,7 @@ def load_draft(
     """
     from specd.llama.pairing import pair, too_large
 
-    if plan.draft is None or plan.max_draft == 0 or not target.can_rewind:
+    if plan.draft is None or plan.max_draft == 0:
         return LoadedDraft()
     engine = None
     try:
@@ -238,8 +239,6 @@ def _reasons(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str
         return {"lookup": "turned off (--method off)"}
     if plan.max_draft == 0:
         return {"lookup": "turned off (--draft-max 0)"}
-    if not target.can_rewind:
-        return {"lookup": f"the memory of {plan.target.name} cannot go back, so nothing can be drafted"}
     if draft.reason is not None:
         return {"draft": draft.reason}
     if plan.settings.method.uses_model and draft.engine is None:
@@ -266,7 +265,7 @@ def _load(
 
 def _runtime(settings: Settings) -> Runtime:
     """How contexts are to compute."""
-    from specd.llama.engine import Runtime
+    from specd.llama.runtime import Runtime
 
     batch = settings.batch_size or max(Runtime().batch, settings.micro_batch_size or 0)
     flash = None if settings.flash_attn is FlashAttn.AUTO else settings.flash_attn is FlashAttn.ON

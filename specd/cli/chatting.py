@@ -190,6 +190,8 @@ class Chat:
         )
         text, tokens = _stream(events, statistics, target, show, self._stops)
         control.keep()
+        if (complaint := control.complaint(statistics)) is not None:
+            self._warn(complaint)
         notices = {**self._missing, **controller.notices}
         return Answer(text, tokens, statistics, controller.report(), notices, num_forgotten)
 

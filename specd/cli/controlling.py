@@ -16,16 +16,21 @@ from specd.decoding.controller import FixedLength
 from specd.decoding.costs import PassCosts
 from specd.decoding.pricing import Prices
 from specd.decoding.protocol import Controller, Drafter
+from specd.decoding.statistics import Statistics
 
 if TYPE_CHECKING:
     from specd.llama.engine import Engine
 
+_BUSY = 8.0  # times the usual seconds of a step
 _DRAFT_SHARE = 0.3  # of the time for measuring
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A controller, and what it learns."""
+    """A controller, and what it learns.
+
+    usual_seconds:  of a plain step of the target, as it was measured before this run; None where it was not
+    """
 
     controller: Controller
     calibration: Calibration
@@ -33,6 +38,18 @@ class Control:
     context_length: int
     acceptance: Acceptance
     costs: Mapping[Engine, PassCosts]
+    usual_seconds: float | None = None
+
+    def complaint(self, statistics: Statistics) -> str | None:
+        """What to tell the user when the machine was busy with other things: llama.cpp's threads wait for each other,
+        and everything gets many times slower. None when it was not."""
+        seconds = statistics.plain_step_seconds
+        if self.usual_seconds is None or seconds is None or seconds < _BUSY * self.usual_seconds:
+            return None
+        return (
+            f"A step took {seconds / self.usual_seconds:.0f} times as long as on this machine before: other programs "
+            "keep its cores busy. Stop them, or leave cores free with --threads (specd doctor says how many there are)."
+        )
 
     def keep(self) -> None:
         """Keep what was learned for the next run."""
@@ -78,4 +95,4 @@ def build_control(
     }
     prices = Prices(costs[target], paid, plan.max_draft)
     controller = Adaptive(drafters, prices, acceptance, time.perf_counter, max_draft=plan.max_draft)
-    return Control(controller, calibration, pair, context_length, acceptance, costs)
+    return Control(controller, calibration, pair, context_length, acceptance, costs, prices.plain_seconds)

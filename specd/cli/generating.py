@@ -163,6 +163,8 @@ class Generator:
         )
         text = self._streamed(events, statistics, show)
         control.keep()
+        if (complaint := control.complaint(statistics)) is not None:
+            self._warn(complaint)
         if constraint is not None and statistics.finish_reason == "length":
             self._warn(
                 f"The answer was cut at {statistics.num_completion_tokens} tokens, before its form was complete."

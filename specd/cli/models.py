@@ -113,7 +113,7 @@ def _memory(header: Header, size: int, ctx: int | None, kv_type: KvType) -> list
             rows.append(
                 (f"at --ctx {n_ctx}", f"{total / 1e9:.2f} GB of memory, {cache:.2f} of it KV cache ({kv_type})")
             )
-    goes_back = "no: nothing can be drafted for it" if header.is_recurrent else "yes"
+    goes_back = "by saved states, as it has recurrent layers" if header.is_recurrent else "yes"
     return [*rows, ("can go back", goes_back)]
 
 

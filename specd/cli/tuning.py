@@ -117,7 +117,7 @@ def _knobs(target: Engine) -> list[Knob]:
 
 
 def _use(target: Engine, settings: Mapping[str, Any]) -> None:
-    from specd.llama.engine import Runtime
+    from specd.llama.runtime import Runtime
 
     flash = {FlashAttn.AUTO: None, FlashAttn.ON: True, FlashAttn.OFF: False}[FlashAttn(settings["flash_attn"])]
     micro_batch = min(settings["micro_batch_size"], settings["batch_size"])

@@ -53,6 +53,8 @@ def generate(
             limit = min(remaining - 1, target.n_ctx - len(context), target.max_rows - 1)
             draft = controller.draft(context.view, limit)
             drafted = clock()
+            if len(draft):
+                target.checkpoint()
             logits = target.advance(np.concatenate([context.view[-1:], draft.tokens]))  # [num_draft + 1, n_vocab]
             scored = clock()
             target_probs = distributions_along(logits, context.followed_by(draft.tokens), to_distribution)

@@ -47,6 +47,9 @@ class Engine(Protocol):
         The rows are valid until the next call.
         """
 
+    def checkpoint(self) -> None:
+        """What is appended from here on may be taken back. Some memories must be told."""
+
     def rollback(self, length: int) -> None:
         """Keep the first `length` tokens of the cache."""
 

@@ -166,6 +166,11 @@ class Statistics:
         return self.num_completion_tokens / self.decode_seconds if self.decode_seconds > 0 else None
 
     @property
+    def plain_step_seconds(self) -> float | None:
+        """The median plain step of this run; None when there were too few."""
+        return median(self._plain_seconds) if len(self._plain_seconds) >= ENOUGH_PLAIN_ROUNDS else None
+
+    @property
     def mean_acceptance_length(self) -> float | None:
         """Tokens per target pass, the target's own token included."""
         return self.num_completion_tokens / self.num_rounds if self.num_rounds else None

@@ -5,8 +5,6 @@ so everything that reaches it is checked here first.
 """
 
 import ctypes
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -18,34 +16,17 @@ from specd.decoding.sampling import Logits
 from specd.errors import CannotRewind, EngineError, Interrupted, NoSuchFile
 from specd.llama import library
 from specd.llama.batch import Batch
+from specd.llama.checkpoints import Checkpoints
 from specd.llama.library import C, Interrupt
+from specd.llama.runtime import FLASH_ATTENTION, KV_TYPES, Runtime
 from specd.llama.vocab import Vocabulary
 
 EXACT_ROWS = range(2, 8)  # batch sizes whose rows agree bit for bit, on a CPU with flash attention
 UNKNOWN_CONTEXT = 4096  # tokens, where a file does not say for how many a model was trained
 _ABORTED = 2
+_MOST_WAITING = 8  # tokens
 # The bindings give a pointer to floats, whose conversion takes longer than the call.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(("llama_get_logits", C._lib))
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """How a context computes; the defaults are llama.cpp's own, but for the batch.
-
-    batch:            tokens of a prompt per decode: the work between two looks at the interrupt on a GPU
-    micro_batch:      of them at once; None for all
-    kv_type:          number format of the KV cache: anything but f16 changes what the model says a little
-    flash_attention:  None where llama.cpp decides
-    """
-
-    batch: int = 512
-    micro_batch: int | None = None
-    kv_type: str = "f16"
-    flash_attention: bool | None = None
-
-
-KV_TYPES: Mapping[str, int] = {"f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0, "q4_0": C.GGML_TYPE_Q4_0}
-_FLASH_ATTENTION = {None: -1, False: 0, True: 1}  # LLAMA_FLASH_ATTN_TYPE_AUTO, _DISABLED, _ENABLED
 
 
 class Engine:
@@ -92,8 +73,8 @@ class Engine:
         trained: int = C.llama_model_n_ctx_train(self._model)
         self.trained_context = trained if trained > 0 else UNKNOWN_CONTEXT  # what the file says may be nonsense
         self.num_bytes: int = C.llama_model_size(self._model)
-        self.can_rewind = not (C.llama_model_is_recurrent(self._model) or C.llama_model_is_hybrid(self._model))
-        if exact and not self.can_rewind:
+        self.is_recurrent = C.llama_model_is_recurrent(self._model) or C.llama_model_is_hybrid(self._model)
+        if exact and self.is_recurrent:
             self.close()
             raise CannotRewind(f"Exact mode needs a memory that can go back; the one of {path.name} cannot.")
 
@@ -142,8 +123,9 @@ class Engine:
         params.n_batch = min(self.runtime.batch, params.n_ctx)
         params.n_ubatch = min(self.runtime.micro_batch or params.n_batch, params.n_batch)
         params.type_k = params.type_v = KV_TYPES[self.runtime.kv_type]
-        params.flash_attn_type = _FLASH_ATTENTION[True if self.exact else self.runtime.flash_attention]
+        params.flash_attn_type = FLASH_ATTENTION[True if self.exact else self.runtime.flash_attention]
         params.n_outputs_max = max(self.max_rows, EXACT_ROWS[0])
+        params.n_rs_seq = self.max_rows if self.is_recurrent else 0  # 0 again where the architecture has no such thing
         params.n_threads = params.n_threads_batch = self.threads  # verification is a batch
         library.forget_complaints()
         self._context = C.llama_init_from_model(self._model, params)
@@ -154,10 +136,12 @@ class Engine:
             )
         self.interrupt.attach(self._context)
         self._memory = C.llama_get_memory(self._context)
+        self._checkpoints = Checkpoints(self._context)
         self.n_ctx: int = C.llama_n_ctx(self._context) - (1 if self.exact else 0)  # rounded up by llama.cpp
         self._views: dict[tuple[int, int], Logits] = {}
         self._batch = Batch(C.llama_n_batch(self._context))
         self._held = TokenBuffer(capacity=self.n_ctx + 1)
+        self._num_decoded = self._last_start = 0
 
     @property
     def has_context(self) -> bool:
@@ -189,12 +173,10 @@ class Engine:
         next call. Raises Interrupted when stopped; what was decoded until then is kept.
         """
         kept = min(self.matching(tokens), len(tokens) - num_rows)
-        try:
-            self.rollback(kept)
-        except CannotRewind:
-            self._clear()
-            kept = 0
-        return self._append(tokens[kept:], num_rows)
+        self.rollback(kept)
+        rows = self._append(tokens[kept:], num_rows)
+        self.checkpoint()
+        return rows
 
     def advance(self, tokens: Tokens) -> Logits:
         """Append at most `max_rows` tokens; the logits after each, `[len(tokens), n_vocab]`.
@@ -203,14 +185,28 @@ class Engine:
         """
         return self._append(tokens, len(tokens))
 
+    def checkpoint(self) -> None:
+        """What is appended from here on can be taken back. Costs a copy of the state where layers are recurrent.
+
+        While a few tokens wait to be decoded again, the state before them still serves: they ride in the next decode.
+        """
+        if not self.is_recurrent:
+            return
+        if len(self) - self._num_decoded > _MOST_WAITING:
+            self._append(self._held.view[:0], 0)
+        if self._num_decoded == len(self):
+            self._checkpoints.take(len(self))
+
     def rollback(self, length: int) -> None:
-        """Keep the first `length` tokens. Raises CannotRewind when the model's memory refuses."""
+        """Keep the first `length` tokens.
+
+        A memory that cannot go back so far by itself goes to an earlier state; the tokens since then are decoded
+        again with the next ones.
+        """
         if not 0 <= length <= len(self):
             raise EngineError(f"Cannot keep {length} of the {len(self)} tokens in the cache.")
-        if length < len(self):
-            if not C.llama_memory_seq_rm(self._memory, 0, length, -1):
-                raise CannotRewind(f"The memory of {self.path.name} cannot go back to {length} tokens.")
-            self._held.truncate(length)
+        self._go_back(length)
+        self._held.truncate(length)
 
     def close(self) -> None:
         """Free the context, then the model. May be called again."""
@@ -239,44 +235,53 @@ class Engine:
             raise EngineError(f"{len(tokens)} more tokens do not fit: {len(self)} of {self.n_ctx} are in the cache.")
         if len(tokens) and tokens.view(np.uint32).max() >= self.n_vocab:  # a negative id is a huge one
             raise EngineError(f"Token ids must be in 0 … {self.n_vocab - 1}: {tokens.min()} … {tokens.max()}.")
-        start = 0
-        while start < len(tokens):  # the rows asked for must not be split over decodes
-            size = min(self._batch.capacity, len(tokens) - start)
-            rest = len(tokens) - start - size
-            if 0 < rest < num_rows:
-                size -= num_rows - rest
-            elif self.exact and rest == 1 and size > EXACT_ROWS[0]:
-                size -= 1  # two are left, which are computed like any other number
-            self._decode(tokens[start : start + size], num_rows if start + size == len(tokens) else 0)
-            start += size
+        length = len(self)
+        self._held.extend(tokens)
+        try:
+            while self._num_decoded < len(self):  # the rows asked for must not be split over decodes
+                left = len(self) - self._num_decoded
+                size = min(self._batch.capacity, left)
+                rest = left - size
+                if 0 < rest < num_rows:
+                    size -= num_rows - rest
+                elif self.exact and rest == 1 and size > EXACT_ROWS[0]:
+                    size -= 1  # two are left, which are computed like any other number
+                self._decode(size, num_rows if size == left else 0)
+        finally:
+            self._held.truncate(max(length, self._num_decoded))
         return self._rows(num_rows)
 
-    def _decode(self, tokens: Tokens, num_rows: int) -> None:
-        """One llama_decode: append tokens, with rows for the last `num_rows`."""
-        length = len(self)
-        padded = self.exact and len(tokens) == 1
-        batch = self._batch.filled(np.repeat(tokens, 2) if padded else tokens, length, num_rows + padded)
+    def _decode(self, size: int, num_rows: int) -> None:
+        """One llama_decode of the next `size` tokens, with rows for the last `num_rows`."""
+        start = self._last_start = self._num_decoded
+        tokens = self._held.view[start : start + size]
+        padded = self.exact and size == 1
+        batch = self._batch.filled(np.repeat(tokens, 2) if padded else tokens, start, num_rows + padded)
         code = _ABORTED
         library.forget_complaints()
         try:
             if not self.interrupt.is_set():
                 code = library.compute(self.interrupt, partial(C.llama_decode, self._context, batch))
         finally:
+            self._num_decoded = start + (2 if padded else size)
             if code or padded:  # a part of the batch may have been decoded; the padding surely was
-                self._forget_behind(length if code else length + 1)
+                self._go_back(start if code else start + 1)
         if code == _ABORTED:
             raise Interrupted(f"{self.path.name} was stopped while computing.")
         if code:
             raise EngineError(f"llama.cpp failed to decode (code {code}): {library.last_complaint()}.")
-        self._held.extend(tokens)
 
-    def _forget_behind(self, length: int) -> None:
-        if not C.llama_memory_seq_rm(self._memory, 0, length, -1):
-            self._clear()
-
-    def _clear(self) -> None:
-        C.llama_memory_clear(self._memory, True)
-        self._held.truncate(0)
+    def _go_back(self, length: int) -> None:
+        """Make the memory hold at most the first `length` tokens."""
+        if length >= self._num_decoded:
+            return
+        # Recurrent layers may keep a state for each token of the last decode, to which they can go back once; what they
+        # give for other places is wrong.
+        may_cut = not self.is_recurrent or length > self._last_start
+        if may_cut and C.llama_memory_seq_rm(self._memory, 0, length, -1):
+            self._num_decoded = self._last_start = length
+        else:
+            self._num_decoded = self._checkpoints.restore(length)
 
     def _rows(self, num_rows: int) -> Logits:
         """The last decode's first rows, without a copy."""

@@ -21,10 +21,12 @@ import numpy as np
 
 from specd.errors import EngineError, SpecdError
 from specd.llama import library
-from specd.llama.engine import Engine, Runtime, file_identity
+from specd.llama.engine import Engine, file_identity
+from specd.llama.runtime import Runtime
 
 TRIALS = "trials"  # name of the folder that remembers what passed, in the cache
 _PROMPT = 48  # tokens
+_EVERY_BYTE = "".join(map(chr, range(0x800))) + "\u2028\U0001f643"
 _CHECK = re.compile(r"GGML_ASSERT\((.*)\) failed")
 _MOST_SECONDS = 120.0  # for a small file; more for larger ones
 _BYTES_PER_SECOND = 2e7  # of a slow disk
@@ -41,9 +43,15 @@ class Request:
     runtime: Runtime = field(default_factory=Runtime)
 
     def run(self) -> None:
-        """Load and decode: a prompt, one token, all rows at once. Raises SpecdError where llama.cpp refuses."""
+        """Load, use the vocabulary, and decode: a prompt, one token, all rows at once.
+
+        Raises SpecdError where llama.cpp refuses.
+        """
         path, options = Path(self.path), {"threads": self.threads, "exact": self.exact, "runtime": self.runtime}
         with Engine(path, max_rows=self.max_rows, **options) as engine:  # type: ignore[arg-type]
+            for special in (False, True):
+                engine.vocabulary.tokenize(_EVERY_BYTE, add_special=special, parse_special=special)
+            engine.vocabulary.pieces()
             engine.allocate(_PROMPT + 1 + self.max_rows)
             tokens = np.full(
                 _PROMPT + 1 + self.max_rows, min(max(0, engine.vocabulary.bos), engine.n_vocab - 1), np.int32

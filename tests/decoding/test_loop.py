@@ -298,3 +298,16 @@ def test_a_long_prompt_is_taken_in_decode_by_decode() -> None:
     assert [event.num_held for event in events if isinstance(event, Prefilling)] == [1, 5]
     assert target.decodes[:3] == [4, 4, 2]
     assert tokens(events) == plain_greedy(target, prompt, 1)
+
+
+@every_drafter
+def test_a_memory_that_must_be_told_is_told_before_each_draft(build: Build) -> None:
+    target = FakeEngine(needs_checkpoints=True)
+    said = tokens(run(target, build(target), 3, max_tokens=40))
+    assert said == plain_greedy(target, PROMPT, 40)
+
+
+def test_a_draft_model_whose_memory_must_be_told_goes_back_to_its_last_sync() -> None:
+    target, draft = FakeEngine(), FakeEngine(seed=1, needs_checkpoints=True)
+    said = tokens(run(target, [drafting_with(draft)], 3, max_tokens=40))
+    assert said == plain_greedy(target, PROMPT, 40)

@@ -13,7 +13,8 @@ from specd.bench.report import Report
 from specd.cli import app
 from specd.decoding.protocol import Verdict
 from specd.decoding.verify import RULES, Rule, RuleName
-from specd.llama.engine import Engine, Runtime
+from specd.llama.engine import Engine
+from specd.llama.runtime import Runtime
 from tests.model.conftest import open_engine, path_of
 from tests.model.test_pairs import specd
 

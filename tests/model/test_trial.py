@@ -8,6 +8,7 @@ import pytest
 from specd.errors import EngineError
 from specd.llama import trial
 from specd.llama.trial import Request, ensure_survival
+from tests.model import tiny
 from tests.model.conftest import path_of
 from tests.model.test_generate import specd
 
@@ -36,6 +37,14 @@ def test_a_file_that_llama_cpp_aborts_on_is_told(key: bytes, value: bytes, tmp_p
     assert err.startswith("specd: llama.cpp crashes with ")
     code, out, err = specd("-p", "hi", "-n", "2", "--draft", str(file))
     assert (code, err.startswith("specd: warning: llama.cpp crashes with ")) == (0, True)
+
+
+def test_a_vocabulary_that_llama_cpp_cannot_use_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny, "TOKENS", [f"byte{i}" for i in range(256)])
+    tiny.experts(tmp_path / "x.gguf")
+    code, out, err = specd("-p", "hi", "-n", "2", "--model", str(tmp_path / "x.gguf"))
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("specd: llama.cpp crashes with ")
 
 
 def test_what_passed_is_not_tried_again_and_what_changed_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,26 @@
+"""How contexts compute."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specd.llama.library import C
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """How a context computes; the defaults are llama.cpp's own, but for the batch.
+
+    batch:            tokens of a prompt per decode: the work between two looks at the interrupt on a GPU
+    micro_batch:      of them at once; None for all
+    kv_type:          number format of the KV cache: anything but f16 changes what the model says a little
+    flash_attention:  None where llama.cpp decides
+    """
+
+    batch: int = 512
+    micro_batch: int | None = None
+    kv_type: str = "f16"
+    flash_attention: bool | None = None
+
+
+KV_TYPES: Mapping[str, int] = {"f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0, "q4_0": C.GGML_TYPE_Q4_0}
+FLASH_ATTENTION: Mapping[bool | None, int] = {None: -1, False: 0, True: 1}  # LLAMA_FLASH_ATTN_TYPE_…
