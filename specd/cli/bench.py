@@ -20,7 +20,7 @@ from specd.bench.measurement import Plan as BenchPlan
 from specd.bench.report import Report
 from specd.bench.text import print_report
 from specd.bench.workloads import Workload, first_of_each, load_workloads, read_prompts
-from specd.cli import options
+from specd.cli import offload, options
 from specd.cli.benching import Loaded, Method, load, report_of
 from specd.cli.building import Plan, choose_draft
 from specd.cli.checking import check
@@ -100,6 +100,12 @@ def command(
     flash_attn: options.FlashAttnOption = None,
     batch_size: options.BatchSizeOption = None,
     micro_batch_size: options.MicroBatchSizeOption = None,
+    gpu_layers: offload.GpuLayersOption = None,
+    draft_gpu_layers: offload.DraftGpuLayersOption = None,
+    device: offload.DeviceOption = None,
+    tensor_split: offload.TensorSplitOption = None,
+    mmap: offload.MmapOption = None,
+    mlock: offload.MlockOption = None,
 ) -> int:
     """Measure what speculation gains on this machine, and say why.
 
@@ -124,6 +130,12 @@ def command(
         "flash_attn": flash_attn,
         "batch_size": batch_size,
         "micro_batch_size": micro_batch_size,
+        "gpu_layers": gpu_layers,
+        "draft_gpu_layers": draft_gpu_layers,
+        "device": device,
+        "tensor_split": tensor_split,
+        "mmap": mmap,
+        "mlock": mlock,
     }
     plan = Plan(
         target=target,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specd.cli.offload import fitting_layers, parse_layers, placement_of, usable_gpus, with_fewer
 from specd.cli.options import DEFAULT_DRAFT_MAX, FlashAttn, KvType, Method
 from specd.cli.settings import Settings
 from specd.decoding.constraint import Constraint, constrained
@@ -20,7 +21,7 @@ from specd.drafting.lookup import Lookup
 from specd.drafting.model import DraftModel
 from specd.drafting.predicted import Predicted
 from specd.errors import EngineError, Interrupted, PromptTooLong, SpecdError, UsageError
-from specd.models.fetch import fetch
+from specd.models.fetch import fetch, locate
 from specd.models.gguf import read_header, shard_names
 from specd.models.memory import memory_of
 from specd.models.progress import Progress
@@ -30,7 +31,7 @@ from specd.models.store import Store
 if TYPE_CHECKING:  # importing llama.cpp takes 0.4 s: only when something is to be computed
     from specd.llama.engine import Engine
     from specd.llama.library import Interrupt
-    from specd.llama.runtime import Runtime
+    from specd.llama.runtime import Placement, Runtime
 
 DEFAULT_CTX = 4096  # tokens; more when the prompt needs it
 NO_DRAFT = "none"
@@ -88,7 +89,7 @@ def choose_draft(registry: Registry, target: str | None, draft: str | None, meth
 
 def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interrupt) -> Engine:
     """Fetch and load the target; it has no context yet. Raises UsageError for a bias on a token it does not have."""
-    target = _load(plan.target, plan, plan.max_draft + 1, plan.exact, store, progress, interrupt)
+    target = _load(plan.target, plan, plan.max_draft + 1, store, progress, interrupt, is_draft=False)
     for token in plan.settings.sampling.logit_bias:
         if not 0 <= token < target.n_vocab:
             target.close()
@@ -173,7 +174,7 @@ def load_draft(
         return LoadedDraft()
     engine = None
     try:
-        engine = _load(plan.draft, plan, max_rows, False, store, progress, interrupt)
+        engine = _load(plan.draft, plan, max_rows, store, progress, interrupt, is_draft=True)
         pairing = pair(target, engine, store.folder / "pairs")
         if pairing.reason is not None:
             raise EngineError(f"{plan.draft.name} cannot draft for {plan.target.name}: {pairing.reason}.")
@@ -247,7 +248,14 @@ def _reasons(target: Engine, plan: Plan, draft: LoadedDraft) -> Mapping[str, str
 
 
 def _load(
-    model: Model, plan: Plan, max_rows: int, exact: bool, store: Store, progress: Progress, interrupt: Interrupt
+    model: Model,
+    plan: Plan,
+    max_rows: int,
+    store: Store,
+    progress: Progress,
+    interrupt: Interrupt,
+    *,
+    is_draft: bool,
 ) -> Engine:
     from specd.llama.devices import usable_cores
     from specd.llama.engine import Engine
@@ -256,11 +264,40 @@ def _load(
     path = fetch(model, store, progress)
     if read_header(path).is_projector:
         raise EngineError(f"{path} is the vision or audio side of a model; give the language model's file.")
-    threads = plan.settings.threads or usable_cores()
-    runtime = _runtime(plan.settings)
+    settings, exact = plan.settings, plan.exact and not is_draft
+    threads = settings.threads or usable_cores()
+    runtime, gpus = _runtime(settings), usable_gpus(settings)
     _require_room_for_weights(model, path)
-    ensure_survival(Request(str(path), threads, max_rows, exact, runtime), store.folder / TRIALS)
-    return Engine(path, threads=threads, max_rows=max_rows, exact=exact, runtime=runtime, interrupt=interrupt)
+    option = "--draft-gpu-layers" if is_draft else "--gpu-layers"
+    layers = parse_layers(settings.draft_gpu_layers if is_draft else settings.gpu_layers, option)
+    n_ctx = settings.ctx or DEFAULT_CTX
+
+    def load(placement: Placement) -> Engine:
+        ensure_survival(Request(str(path), threads, max_rows, exact, runtime, placement), store.folder / TRIALS)
+        engine = Engine(
+            path,
+            threads=threads,
+            max_rows=max_rows,
+            exact=exact,
+            runtime=runtime,
+            placement=placement,
+            interrupt=interrupt,
+        )
+        if gpus and layers is None:  # an estimate must prove itself
+            try:
+                engine.allocate(n_ctx)
+            except EngineError:
+                engine.close()
+                raise
+        return engine
+
+    if layers is not None or not gpus:
+        return load(placement_of(settings, -1 if layers is None else layers))
+    other = locate(plan.draft, store) if plan.draft is not None and not is_draft else None
+    layers_that_fit, found = fitting_layers(gpus, runtime, path, other, n_ctx, max_rows)
+    if layers_that_fit < found.target_of:
+        progress.note(f"{model.name}: {found}")
+    return with_fewer(load, placement_of(settings, layers_that_fit), progress.note)
 
 
 def _runtime(settings: Settings) -> Runtime:

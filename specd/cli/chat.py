@@ -12,7 +12,7 @@ import typer
 
 from specd.chat.conversation import Session
 from specd.chat.templates import read_template
-from specd.cli import options
+from specd.cli import offload, options
 from specd.cli.chatting import Chat
 from specd.cli.prompt import checked_stops, clean
 from specd.cli.talk import Talk, last_session
@@ -64,6 +64,12 @@ def command(
     threads: options.ThreadsOption = None,
     kv_type: options.KvTypeOption = None,
     flash_attn: options.FlashAttnOption = None,
+    gpu_layers: offload.GpuLayersOption = None,
+    draft_gpu_layers: offload.DraftGpuLayersOption = None,
+    device: offload.DeviceOption = None,
+    tensor_split: offload.TensorSplitOption = None,
+    mmap: offload.MmapOption = None,
+    mlock: offload.MlockOption = None,
 ) -> int:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves.
 
@@ -78,6 +84,12 @@ def command(
         "threads": threads,
         "kv_type": kv_type,
         "flash_attn": flash_attn,
+        "gpu_layers": gpu_layers,
+        "draft_gpu_layers": draft_gpu_layers,
+        "device": device,
+        "tensor_split": tensor_split,
+        "mmap": mmap,
+        "mlock": mlock,
         "method": method,
         "draft_max": draft_max,
         "draft_length": draft_length,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specd.cli import options
+from specd.cli import offload, options
 from specd.cli.batching import run_batch
 from specd.cli.building import Plan, choose_draft
 from specd.cli.destination import Destination, check_writable
@@ -142,6 +142,12 @@ def command(
     flash_attn: options.FlashAttnOption = None,
     batch_size: options.BatchSizeOption = None,
     micro_batch_size: options.MicroBatchSizeOption = None,
+    gpu_layers: offload.GpuLayersOption = None,
+    draft_gpu_layers: offload.DraftGpuLayersOption = None,
+    device: offload.DeviceOption = None,
+    tensor_split: offload.TensorSplitOption = None,
+    mmap: offload.MmapOption = None,
+    mlock: offload.MlockOption = None,
 ) -> int:
     """Answer one prompt. The answer goes to stdout, everything else to stderr.
 
@@ -156,6 +162,12 @@ def command(
         "flash_attn": flash_attn,
         "batch_size": batch_size,
         "micro_batch_size": micro_batch_size,
+        "gpu_layers": gpu_layers,
+        "draft_gpu_layers": draft_gpu_layers,
+        "device": device,
+        "tensor_split": tensor_split,
+        "mmap": mmap,
+        "mlock": mlock,
         "method": method,
         "draft_max": draft_max,
         "draft_length": draft_length,

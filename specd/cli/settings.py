@@ -9,6 +9,7 @@ from enum import EnumType
 from typing import Any
 
 from specd.cli import options
+from specd.cli.offload import AUTO, parse_layers
 from specd.cli.options import FlashAttn, KvType, Method
 from specd.decoding.sampling import SamplingParams
 from specd.decoding.verify import RuleName
@@ -33,6 +34,12 @@ class Settings:
     flash_attn: FlashAttn = FlashAttn.AUTO
     batch_size: int | None = None
     micro_batch_size: int | None = None
+    gpu_layers: str = AUTO
+    draft_gpu_layers: str = AUTO
+    device: str | None = None
+    tensor_split: str | None = None
+    mmap: bool | None = None
+    mlock: bool = False
     system: str | None = None
     verify: RuleName = options.DEFAULT_RULE
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -52,6 +59,10 @@ class Settings:
         if given.get("seed") is not None:
             values.setdefault("verify", RuleName.COUPLED)  # its text depends on the seed, not on what is drafted
         values.pop("seed", None)
+        for name in ("gpu_layers", "draft_gpu_layers"):
+            if name in values:
+                values[name] = str(values[name])
+                parse_layers(values[name], f"--{name.replace('_', '-')}")
         own = SamplingParams(**sampling)
         draft_temperature = values.pop("draft_temperature", own.temperature)
         return cls(**values, sampling=own, draft_sampling=replace(own, temperature=draft_temperature))

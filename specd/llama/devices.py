@@ -6,8 +6,12 @@ import os
 import platform
 import resource
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from specd.errors import EngineError
 
 _KINDS = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}  # GGML_BACKEND_DEVICE_TYPE_…
 _CGROUP = Path("/sys/fs/cgroup")
@@ -128,19 +132,9 @@ class Device:
 
 def devices() -> list[Device]:
     """All devices that this build of llama.cpp sees, in its own order."""
-    from specd.llama.library import C
-
-    library = C._lib  # the bindings do not wrap ggml's device functions
-    library.ggml_backend_dev_count.restype = ctypes.c_size_t
-    library.ggml_backend_dev_get.restype = ctypes.c_void_p
-    library.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    library.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
-    library.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
-    for name in ("name", "description"):
-        getattr(library, f"ggml_backend_dev_{name}").restype = ctypes.c_char_p
-        getattr(library, f"ggml_backend_dev_{name}").argtypes = [ctypes.c_void_p]
+    library = _library()
     found = []
-    for device in map(library.ggml_backend_dev_get, range(library.ggml_backend_dev_count())):
+    for device in _pointers():
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         library.ggml_backend_dev_memory(device, free, total)
         name, description = (
@@ -150,6 +144,39 @@ def devices() -> list[Device]:
         kind = _KINDS.get(library.ggml_backend_dev_type(device), "other")
         found.append(Device(name, description, kind, free.value, total.value))
     return found
+
+
+def device_list(names: Sequence[str]) -> Any:
+    """What llama.cpp takes for the devices of these names: their pointers, and a null behind them.
+
+    Raises EngineError, with the names there are, for another.
+    """
+    known = {device.name: pointer for device, pointer in zip(devices(), _pointers(), strict=True)}
+    for name in names:
+        if name not in known:
+            raise EngineError(f"There is no device {name} for llama.cpp here; there are {', '.join(known)}.")
+    return (ctypes.c_void_p * (len(names) + 1))(*(known[name] for name in names), None)
+
+
+def _pointers() -> list[int]:
+    library = _library()
+    return [library.ggml_backend_dev_get(i) for i in range(library.ggml_backend_dev_count())]
+
+
+def _library() -> Any:
+    """llama.cpp, with ggml's device functions, which the bindings do not wrap."""
+    from specd.llama.library import C
+
+    library = C._lib
+    library.ggml_backend_dev_count.restype = ctypes.c_size_t
+    library.ggml_backend_dev_get.restype = ctypes.c_void_p
+    library.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    library.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    library.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
+    for name in ("name", "description"):
+        getattr(library, f"ggml_backend_dev_{name}").restype = ctypes.c_char_p
+        getattr(library, f"ggml_backend_dev_{name}").argtypes = [ctypes.c_void_p]
+    return library
 
 
 def has_gpu() -> bool:

@@ -17,8 +17,9 @@ from specd.errors import CannotRewind, EngineError, Interrupted, NoSuchFile
 from specd.llama import library
 from specd.llama.batch import Batch
 from specd.llama.checkpoints import Checkpoints
+from specd.llama.devices import device_list
 from specd.llama.library import C, Interrupt
-from specd.llama.runtime import FLASH_ATTENTION, KV_TYPES, Runtime
+from specd.llama.runtime import FLASH_ATTENTION, KV_TYPES, LOAD_MODES, Placement, Runtime
 from specd.llama.vocab import Vocabulary
 
 EXACT_ROWS = range(2, 8)  # batch sizes whose rows agree bit for bit, on a CPU with flash attention
@@ -37,7 +38,7 @@ class Engine:
     exact:       rows do not depend on how many are scored together (CPU; at most 7 rows; plain steps cost
                  more, as they score a second row that is thrown away)
     runtime:     how contexts compute, until `configure` says otherwise
-    gpu_layers:  how many layers a GPU takes, -1 for all; no effect without one
+    placement:   where the weights lie
     interrupt:   may be shared with other engines
 
     `identity` tells apart engines whose passes may cost differently.
@@ -53,7 +54,7 @@ class Engine:
         max_rows: int,
         exact: bool = False,
         runtime: Runtime | None = None,
-        gpu_layers: int = -1,
+        placement: Placement | None = None,
         interrupt: Interrupt | None = None,
     ) -> None:
         if exact and max_rows > EXACT_ROWS[-1]:
@@ -63,11 +64,11 @@ class Engine:
         self.max_rows = max_rows
         self.threads = threads
         self.runtime = runtime or Runtime()
-        self.gpu_layers = gpu_layers
+        self.placement = placement or Placement()
         self.interrupt = interrupt or Interrupt()
         self._context: Any = None
         self._held = TokenBuffer()
-        self._model = self._load(gpu_layers)
+        self._model = self._load(self.placement)
         self.vocabulary = Vocabulary(self._model)
         self.n_vocab = self.vocabulary.size
         trained: int = C.llama_model_n_ctx_train(self._model)
@@ -78,11 +79,18 @@ class Engine:
             self.close()
             raise CannotRewind(f"Exact mode needs a memory that can go back; the one of {path.name} cannot.")
 
-    def _load(self, gpu_layers: int) -> Any:
+    def _load(self, placement: Placement) -> Any:
         if not self.path.is_file():
             raise NoSuchFile(f"There is no model file {self.path}.")
         params = C.llama_model_default_params()
-        params.n_gpu_layers = gpu_layers
+        params.n_gpu_layers = placement.gpu_layers
+        params.load_mode = LOAD_MODES[placement.mmap, placement.mlock]
+        if placement.devices is not None:
+            chosen = device_list(placement.devices)
+            params.devices = ctypes.addressof(chosen)
+        if placement.tensor_split:
+            shares = (ctypes.c_float * C.llama_max_devices())(*placement.tensor_split)
+            params.tensor_split = shares
         params.use_extra_bufts = not self.exact
         go_on = C.llama_progress_callback(lambda _progress, _data: not self.interrupt.is_set())
         params.progress_callback = go_on
@@ -105,8 +113,9 @@ class Engine:
     @property
     def identity(self) -> list[object]:
         """What decides how long a pass takes, but for the length of the context."""
+        where = [self.placement.gpu_layers, self.placement.devices, self.placement.tensor_split]
         runtime = [self.runtime.kv_type, self.runtime.flash_attention]
-        return [*file_identity(self.path), self.threads, self.exact, self.gpu_layers, library.build(), *runtime]
+        return [*file_identity(self.path), self.threads, self.exact, *where, library.build(), *runtime]
 
     def configure(self, threads: int, runtime: Runtime) -> None:
         """Compute otherwise from the next `allocate` on."""

@@ -22,5 +22,32 @@ class Runtime:
     flash_attention: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a model lies.
+
+    gpu_layers:    how many layers GPUs take, the output counted; -1 for all; no effect without a GPU
+    devices:       names of the devices that take them; None for all there are, none for the CPU alone
+    tensor_split:  how much of them each device takes; by their free memory when empty
+    mmap:          whether the file is mapped rather than read; None where llama.cpp decides
+    mlock:         whether the system may not swap it out
+    """
+
+    gpu_layers: int = -1
+    devices: tuple[str, ...] | None = None
+    tensor_split: tuple[float, ...] = ()
+    mmap: bool | None = None
+    mlock: bool = False
+
+
+LOAD_MODES: Mapping[tuple[bool | None, bool], int] = {
+    (None, False): -1,  # LLAMA_LOAD_MODE_AUTO
+    (False, False): 0,
+    (True, False): 1,
+    (False, True): 2,
+    (None, True): 3,
+    (True, True): 3,
+}
+"""By mmap and mlock."""
 KV_TYPES: Mapping[str, int] = {"f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0, "q4_0": C.GGML_TYPE_Q4_0}
 FLASH_ATTENTION: Mapping[bool | None, int] = {None: -1, False: 0, True: 1}  # LLAMA_FLASH_ATTN_TYPE_…

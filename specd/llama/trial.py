@@ -16,13 +16,14 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from specd.errors import EngineError, SpecdError
 from specd.llama import library
 from specd.llama.engine import Engine, file_identity
-from specd.llama.runtime import Runtime
+from specd.llama.runtime import Placement, Runtime
 
 TRIALS = "trials"  # name of the folder that remembers what passed, in the cache
 _PROMPT = 48  # tokens
@@ -41,14 +42,21 @@ class Request:
     max_rows: int
     exact: bool = False
     runtime: Runtime = field(default_factory=Runtime)
+    placement: Placement = field(default_factory=Placement)
 
     def run(self) -> None:
         """Load, use the vocabulary, and decode: a prompt, one token, all rows at once.
 
         Raises SpecdError where llama.cpp refuses.
         """
-        path, options = Path(self.path), {"threads": self.threads, "exact": self.exact, "runtime": self.runtime}
-        with Engine(path, max_rows=self.max_rows, **options) as engine:  # type: ignore[arg-type]
+        with Engine(
+            Path(self.path),
+            threads=self.threads,
+            max_rows=self.max_rows,
+            exact=self.exact,
+            runtime=self.runtime,
+            placement=self.placement,
+        ) as engine:
             for special in (False, True):
                 engine.vocabulary.tokenize(_EVERY_BYTE, add_special=special, parse_special=special)
             engine.vocabulary.pieces()
@@ -97,13 +105,8 @@ def ensure_survival(request: Request, folder: Path) -> None:
 
 
 def _key(request: Request) -> str:
-    what = [
-        *file_identity(Path(request.path)),
-        library.build(),
-        request.exact,
-        request.max_rows,
-        asdict(request.runtime),
-    ]
+    how = {name: value for name, value in asdict(request).items() if name not in ("path", "threads")}
+    what = [*file_identity(Path(request.path)), library.build(), how]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
 
 
@@ -118,9 +121,16 @@ def _crash(path: str, number: int, stderr: str) -> str:
     )
 
 
+def _read(text: str) -> Request:
+    content = json.loads(text)
+    where: dict[str, Any] = content["placement"]
+    for name in ("devices", "tensor_split"):
+        where[name] = tuple(where[name]) if where[name] is not None else None
+    return Request(**{**content, "runtime": Runtime(**content["runtime"]), "placement": Placement(**where)})
+
+
 if __name__ == "__main__":
-    content = json.loads(sys.argv[1])
     try:
-        Request(**{**content, "runtime": Runtime(**content["runtime"])}).run()
+        _read(sys.argv[1]).run()
     except SpecdError:
         sys.exit(1)

@@ -49,6 +49,12 @@ _DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
     "flash_attn": str,
     "batch_size": int,
     "micro_batch_size": int,
+    "gpu_layers": (str, int),
+    "draft_gpu_layers": (str, int),
+    "device": str,
+    "tensor_split": str,
+    "mmap": bool,
+    "mlock": bool,
 }
 _AT_LEAST = {
     "ctx": 1,
@@ -239,7 +245,7 @@ def _check_keys(table: object, allowed: Mapping[str, type | tuple[type, ...]], w
             nearest = difflib.get_close_matches(key, allowed, n=1)
             hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(allowed)}."
             raise UsageError(f"{where} has an unknown key {key!r}. {hint}")
-        if not isinstance(value, allowed[key]) or isinstance(value, bool):
+        if not isinstance(value, allowed[key]) or (isinstance(value, bool) and allowed[key] is not bool):
             raise UsageError(f"{where}: {key} is {value!r}, which is of the wrong type.")
 
 
