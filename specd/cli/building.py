@@ -22,7 +22,7 @@ from specd.drafting.model import DraftModel
 from specd.drafting.predicted import Predicted
 from specd.errors import EngineError, Interrupted, PromptTooLong, SpecdError, UsageError
 from specd.models.fetch import fetch, locate
-from specd.models.gguf import read_header, shard_names
+from specd.models.gguf import num_bytes, read_header
 from specd.models.memory import memory_of
 from specd.models.progress import Progress
 from specd.models.registry import Model, Registry
@@ -131,7 +131,7 @@ def require_room(engine: Engine, n_ctx: int) -> None:
 def _require_room_for_weights(model: Model, path: Path) -> None:
     from specd.llama.devices import available_memory, has_gpu
 
-    size, free = sum(path.with_name(name).stat().st_size for name in shard_names(path.name)), available_memory()
+    size, free = num_bytes(path), available_memory()
     if size > free and not has_gpu():
         raise EngineError(
             f"{model.name} needs {size} bytes ({size / 1e9:.2f} GB) for its weights alone, and {free / 1e9:.2f} GB are "
@@ -285,7 +285,7 @@ def _load(
         )
         if gpus and layers is None:  # an estimate must prove itself
             try:
-                engine.allocate(n_ctx)
+                engine.allocate(min(n_ctx, engine.trained_context))
             except EngineError:
                 engine.close()
                 raise

@@ -91,6 +91,7 @@ class Chat:
         self._stops = stops
         self._exact, self._strict, self._seed = exact, strict, seed
         self._interrupt = interrupt
+        self._complained = False
         self._target: Engine | None = None
         self._draft: LoadedDraft | None = None
         self._control: Control | None = None
@@ -190,7 +191,8 @@ class Chat:
         )
         text, tokens = _stream(events, statistics, target, show, self._stops)
         control.keep()
-        if (complaint := control.complaint(statistics)) is not None:
+        if not self._complained and (complaint := control.complaint(statistics)) is not None:
+            self._complained = True
             self._warn(complaint)
         notices = {**self._missing, **controller.notices}
         return Answer(text, tokens, statistics, controller.report(), notices, num_forgotten)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from specd.bench.calibration import Calibration
@@ -96,7 +96,9 @@ class Generator:
     ) -> None:
         from specd.llama.devices import has_gpu
 
-        self._form, self._progress, self._interrupt, self._warn = form, progress, interrupt, warn
+        self._form, self._progress, self._interrupt = form, progress, interrupt
+        self._warn = lru_cache(maxsize=None)(warn)  # the same is said once, not for each prompt
+        self._complained = False
         self._store = Store()
         self._started = time.perf_counter()
         self._target = load_target(plan, self._store, progress, interrupt)
@@ -163,7 +165,8 @@ class Generator:
         )
         text = self._streamed(events, statistics, show)
         control.keep()
-        if (complaint := control.complaint(statistics)) is not None:
+        if not self._complained and (complaint := control.complaint(statistics)) is not None:
+            self._complained = True
             self._warn(complaint)
         if constraint is not None and statistics.finish_reason == "length":
             self._warn(

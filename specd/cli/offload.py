@@ -11,7 +11,7 @@ import typer
 
 from specd.errors import EngineError, UsageError
 from specd.models.fitting import Fit, Need, fit
-from specd.models.gguf import Header, read_header
+from specd.models.gguf import Header, num_bytes, read_header
 from specd.models.memory import memory_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def fitting_layers(
 
     def need(file: Path, num_rows: int) -> Need:
         header: Header = read_header(file)
-        memory = memory_of(header, file.stat().st_size, kv_type=runtime.kv_type, batch=runtime.batch, rows=num_rows)
+        memory = memory_of(header, num_bytes(file), kv_type=runtime.kv_type, batch=runtime.batch, rows=num_rows)
         return Need.of(header, memory, n_ctx)
 
     found = fit(need(path, rows), need(other, 1) if other is not None else None, [gpu.free_bytes for gpu in gpus])

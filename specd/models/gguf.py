@@ -107,6 +107,11 @@ def shard_names(file: str) -> list[str]:
     return [f"{match[1]}-{i:05d}-of-{match[3]}.gguf" for i in range(1, int(match[3]) + 1)]
 
 
+def num_bytes(path: Path) -> int:
+    """Of a model's file; of all parts of a split one."""
+    return sum(path.with_name(name).stat().st_size for name in shard_names(path.name))
+
+
 class _Reader:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

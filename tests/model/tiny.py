@@ -17,12 +17,25 @@ SPECIAL = ["<s>", "</s>", "<unk>", "<pad>"]
 class Writer:
     """A GGUF file in the making: tensors are drawn, wide enough that no token is certain."""
 
-    def __init__(self, path: Path, architecture: str, seed: int, output_norm: str = "output_norm.weight") -> None:
+    kind: type[np.floating] = np.float32  # of matrices
+
+    def __init__(
+        self,
+        path: Path,
+        architecture: str,
+        seed: int,
+        output_norm: str = "output_norm.weight",
+        *,
+        width: int = WIDTH,
+        hidden: int = HIDDEN,
+        layers: int = LAYERS,
+    ) -> None:
+        self.width, self.hidden = width, hidden
         self._random = np.random.default_rng(seed)
         self.file = gguf.GGUFWriter(path, architecture)
         self.file.add_context_length(CONTEXT)
-        self.file.add_embedding_length(WIDTH)
-        self.file.add_block_count(LAYERS)
+        self.file.add_embedding_length(width)
+        self.file.add_block_count(layers)
         self.file.add_vocab_size(len(TOKENS) + len(SPECIAL))
         self.file.add_layer_norm_rms_eps(1e-5)
         self.file.add_tokenizer_model("llama")
@@ -32,14 +45,14 @@ class Writer:
         self.file.add_token_types([*kinds, *[gguf.TokenType.BYTE] * len(TOKENS)])
         self.file.add_bos_token_id(0)
         self.file.add_eos_token_id(1)
-        self.tensor("token_embd.weight", len(TOKENS) + len(SPECIAL), WIDTH)
-        self.tensor("output.weight", len(TOKENS) + len(SPECIAL), WIDTH, scale=2.0)
-        self.ones(output_norm, WIDTH)
+        self.tensor("token_embd.weight", len(TOKENS) + len(SPECIAL), width)
+        self.tensor("output.weight", len(TOKENS) + len(SPECIAL), width, scale=2.0)
+        self.ones(output_norm, width)
 
     def tensor(self, name: str, *shape: int, scale: float = 1.0) -> None:
         """Normal weights; the last dimension is the one that is summed over."""
         weights = self._random.normal(scale=scale / np.sqrt(shape[-1]), size=shape)
-        self.file.add_tensor(name, weights.astype(np.float32))
+        self.file.add_tensor(name, weights.astype(self.kind))
 
     def ones(self, name: str, *shape: int) -> None:
         self.file.add_tensor(name, np.ones(shape, np.float32))
@@ -49,26 +62,26 @@ class Writer:
 
     def attention(self, layer: int, heads_kv: int = 2) -> None:
         """Queries, keys and values of a layer."""
-        head = WIDTH // HEADS
-        self.tensor(f"blk.{layer}.attn_q.weight", WIDTH, WIDTH, scale=3.0)
-        self.tensor(f"blk.{layer}.attn_k.weight", heads_kv * head, WIDTH, scale=3.0)
-        self.tensor(f"blk.{layer}.attn_v.weight", heads_kv * head, WIDTH)
-        self.tensor(f"blk.{layer}.attn_output.weight", WIDTH, WIDTH)
+        head = self.width // HEADS
+        self.tensor(f"blk.{layer}.attn_q.weight", self.width, self.width, scale=3.0)
+        self.tensor(f"blk.{layer}.attn_k.weight", heads_kv * head, self.width, scale=3.0)
+        self.tensor(f"blk.{layer}.attn_v.weight", heads_kv * head, self.width)
+        self.tensor(f"blk.{layer}.attn_output.weight", self.width, self.width)
 
     def feed_forward(self, layer: int) -> None:
         """The other half of a layer."""
-        self.ones(f"blk.{layer}.ffn_norm.weight", WIDTH)
-        self.tensor(f"blk.{layer}.ffn_gate.weight", HIDDEN, WIDTH)
-        self.tensor(f"blk.{layer}.ffn_up.weight", HIDDEN, WIDTH)
-        self.tensor(f"blk.{layer}.ffn_down.weight", WIDTH, HIDDEN)
+        self.ones(f"blk.{layer}.ffn_norm.weight", self.width)
+        self.tensor(f"blk.{layer}.ffn_gate.weight", self.hidden, self.width)
+        self.tensor(f"blk.{layer}.ffn_up.weight", self.hidden, self.width)
+        self.tensor(f"blk.{layer}.ffn_down.weight", self.width, self.hidden)
 
     def heads(self, heads_kv: int | list[int] = 2) -> None:
         """What attention needs to know."""
         self.file.add_head_count(HEADS)
         self.file.add_head_count_kv(heads_kv)
-        self.file.add_feed_forward_length(HIDDEN)
+        self.file.add_feed_forward_length(self.hidden)
         self.file.add_rope_freq_base(10_000.0)
-        self.file.add_rope_dimension_count(WIDTH // HEADS)
+        self.file.add_rope_dimension_count(self.width // HEADS)
 
     def close(self) -> None:
         self.file.write_header_to_file()
@@ -154,6 +167,19 @@ def experts(path: Path, seed: int = 0) -> None:
         writer.tensor(f"blk.{layer}.ffn_gate_exps.weight", 4, HIDDEN, WIDTH)
         writer.tensor(f"blk.{layer}.ffn_up_exps.weight", 4, HIDDEN, WIDTH)
         writer.tensor(f"blk.{layer}.ffn_down_exps.weight", 4, WIDTH, HIDDEN)
+    writer.close()
+
+
+def dense(path: Path, seed: int = 0) -> None:
+    """A llama of 200 million weights in 16 bits, large enough that its passes take time on a GPU too."""
+    width, hidden, layers = 1024, 2816, 16
+    writer = Writer(path, "llama", seed, width=width, hidden=hidden, layers=layers)
+    writer.kind = np.float16
+    writer.heads(2)
+    for layer in range(layers):
+        writer.ones(f"blk.{layer}.attn_norm.weight", width)
+        writer.attention(layer)
+        writer.feed_forward(layer)
     writer.close()
 
 
