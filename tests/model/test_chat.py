@@ -329,10 +329,10 @@ class Decoded:
         self.most: dict[str, int] = {}
         real = Engine._decode
 
-        def decode(engine: Engine, tokens: Any, num_rows: int) -> None:
+        def decode(engine: Engine, size: int, num_rows: int) -> None:
             name = engine.path.name
-            self.most[name] = max(self.most.get(name, 0), len(tokens))
-            real(engine, tokens, num_rows)
+            self.most[name] = max(self.most.get(name, 0), size)
+            real(engine, size, num_rows)
 
         monkeypatch.setattr(Engine, "_decode", decode)
 
