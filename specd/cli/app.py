@@ -67,20 +67,15 @@ def _options(
     pass
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    sys.exit(run())
-
-
 def run() -> int:
     """Run the command line of this process and give its exit code."""
     _reopen_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # UTF-8 whatever the locale: model text is not limited to it
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as it is under nohup
-            signal.signal(number, _terminate)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _terminate)
     try:
         code = _invoke()
         sys.stdout.flush()

@@ -369,7 +369,7 @@ def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, b"")
-    assert len(first + out) > 100
+    assert len(first + out) > 50  # it went on; how long 100 tokens are, the model decides
 
 
 def test_an_output_that_is_full_is_told() -> None:
