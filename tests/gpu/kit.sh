@@ -11,9 +11,7 @@ mkdir -p "$kit/wheels"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --no-build-isolation --dest "$work" \
-    'llama-cpp-python>=0.3.36,<0.4' || "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python \
-    --dest "$work" 'llama-cpp-python>=0.3.36,<0.4'
+"$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$work" 'llama-cpp-python>=0.3.36,<0.4'
 tar -xzf "$work"/llama_cpp_python-*.tar.gz -C "$work"
 source=$(ls -d "$work"/llama_cpp_python-*/)
 llama=$source/vendor/llama.cpp
