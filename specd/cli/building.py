@@ -101,12 +101,16 @@ def load_target(plan: Plan, store: Store, progress: Progress, interrupt: Interru
 
 def allocate(target: Engine, plan: Plan, num_prompt: int) -> None:
     """Give the target a context of the size it needs. Raises PromptTooLong."""
-    n_ctx = context_size(target, plan, num_prompt)
-    require_room(target, n_ctx)
-    target.allocate(n_ctx)
+    give_context(target, context_size(target, plan, num_prompt))
 
 
-def require_room(engine: Engine, n_ctx: int) -> None:
+def give_context(engine: Engine, n_ctx: int) -> None:
+    """Allocate so many tokens, if they fit. Raises EngineError."""
+    _require_room(engine, n_ctx)
+    engine.allocate(n_ctx)
+
+
+def _require_room(engine: Engine, n_ctx: int) -> None:
     """Raise EngineError, with what would fit, where memory does not do for a context: llama.cpp may crash there."""
     from specd.llama.devices import available_memory, has_gpu
 
@@ -178,9 +182,7 @@ def load_draft(
         pairing = pair(target, engine, store.folder / "pairs")
         if pairing.reason is not None:
             raise EngineError(f"{plan.draft.name} cannot draft for {plan.target.name}: {pairing.reason}.")
-        n_ctx = min(target.n_ctx, engine.trained_context)
-        require_room(engine, n_ctx)
-        engine.allocate(n_ctx)
+        give_context(engine, min(target.n_ctx, engine.trained_context))
     except Interrupted:
         raise
     except SpecdError as error:

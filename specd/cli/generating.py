@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from specd.bench.calibration import Calibration
 from specd.chat.templates import Message
-from specd.cli.building import LoadedDraft, Plan, build_drafters, context_size, load_draft, load_target, require_room
+from specd.cli.building import LoadedDraft, Plan, build_drafters, context_size, give_context, load_draft, load_target
 from specd.cli.controlling import build_control
 from specd.cli.form import Form
 from specd.cli.prompt import prompt_tokens
@@ -188,10 +188,9 @@ class Generator:
         """A context that is large enough for this prompt, for both models; loads the draft the first time."""
         target, wanted = self._target, context_size(self._target, plan, num_prompt)
         if not target.has_context or wanted > target.n_ctx:
-            require_room(target, wanted)
-            target.allocate(wanted)
+            give_context(target, wanted)
             if self._draft is not None and self._draft.engine is not None:
-                self._draft.engine.allocate(min(target.n_ctx, self._draft.engine.trained_context))
+                give_context(self._draft.engine, min(target.n_ctx, self._draft.engine.trained_context))
         if self._draft is None:
             self._draft = load_draft(target, plan, self._store, self._progress, self._interrupt, self._warn)
         return self._draft

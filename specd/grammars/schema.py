@@ -38,8 +38,7 @@ def schema_grammar(text: str, name: str) -> str:
     try:
         validator_for(schema, default=_DIALECT).check_schema(schema)
         if (reason := _reason(schema)) is not None:
-            place, reason = _narrowed(schema, reason)
-            raise UsageError(f"{name} cannot be followed, at {_path(place)}: {reason}.")
+            raise UsageError(f"{name} cannot be followed, at {_path(_narrowed(schema, reason))}: {reason}.")
     except jsonschema.SchemaError as error:
         raise UsageError(f"{name} is not a schema, at {_path(list(error.absolute_path))}: {error.message}.") from error
     except RecursionError as error:
@@ -57,8 +56,8 @@ def _reason(schema: dict[str, Any]) -> str | None:
     return " ".join(messages[0].split()) if is_error else None
 
 
-def _narrowed(schema: Any, reason: str) -> tuple[list[str | int], str]:
-    """The innermost part of a schema that has no grammar for the same reason, and its path."""
+def _narrowed(schema: Any, reason: str) -> list[str | int]:
+    """The path of the innermost part of a schema that has no grammar for the same reason."""
     shared = {key: schema[key] for key in _SHARED if key in schema}
     path: list[str | int] = []
     while True:
@@ -67,7 +66,7 @@ def _narrowed(schema: Any, reason: str) -> tuple[list[str | int], str]:
                 path, schema = [*path, *place], part
                 break
         else:
-            return path, reason
+            return path
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[tuple[list[str | int], dict[str, Any]]]:
