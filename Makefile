@@ -12,7 +12,8 @@ BACKEND ?= $(shell \
 	elif command -v nvcc >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then echo cuda; \
 	else echo cpu; fi)
 NO_AMX := -mno-amx-tile -mno-amx-int8 -mno-amx-bf16
-HAS_AMX := import llama_cpp.llama_cpp as c; raise SystemExit(b'AMX' not in c.llama_print_system_info())
+STALE := import llama_cpp.llama_cpp as c; \
+	raise SystemExit(b'AMX' not in c.llama_print_system_info() and bool(c._lib.ggml_backend_reg_by_name(b'RPC')))
 LLAMA := $(VENV)/.llama-$(BACKEND)
 INSTALLED := $(VENV)/.specd
 INSTALLED_DEV := $(VENV)/.specd-dev
@@ -56,17 +57,18 @@ $(BIN)/python:
 # The image library and the C++ helper library are half of the build and are not loaded by specd.
 # A CUDA build bypasses pip's cache, whose key does not know what a wheel was built for.
 # AMX is left out: compilers drop the set-up of its tiles as dead code, and the first pass of a model then crashes.
-# pip's cache may have a wheel with it from an earlier build, which goes.
+# RPC is one small file, and lets layers lie on other machines. pip's cache may have a wheel of an earlier build, with
+# the one or without the other, which goes.
 $(LLAMA): | $(BIN)/python
 	@command -v cc >/dev/null || { echo "No C compiler found. On Debian and Ubuntu: apt install build-essential; on macOS: xcode-select --install" >&2; exit 1; }
 	@echo "Installing llama.cpp for $(BACKEND). The first build takes 2 to 12 minutes with CPU or Metal, up to 30 with CUDA; pip keeps the result."
 	@options=$$(mktemp -d); echo 'set(LLAMA_BUILD_COMMON OFF)' > "$$options/llama.cmake"; start=$$(date +%s); \
-	flags="-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama_cpp_INCLUDE=$$options/llama.cmake"; cache=; \
+	flags="-DLLAVA_BUILD=OFF -DGGML_RPC=on -DCMAKE_PROJECT_llama_cpp_INCLUDE=$$options/llama.cmake"; cache=; \
 	if echo | cc $(NO_AMX) -E - >/dev/null 2>&1; then flags="$$flags '-DCMAKE_C_FLAGS=$(NO_AMX)' '-DCMAKE_CXX_FLAGS=$(NO_AMX)'"; fi; \
 	if [ $(BACKEND) = cuda ]; then flags="$$flags -DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES=native"; cache="--no-cache-dir --force-reinstall"; fi; \
 	install() { CMAKE_ARGS="$$flags $$CMAKE_ARGS" $(PIP) install --quiet $$cache "$$@" 'llama-cpp-python>=0.3.36,<0.4'; }; \
 	install; status=$$?; \
-	if [ $$status = 0 ] && $(BIN)/python -c "$(HAS_AMX)"; then \
+	if [ $$status = 0 ] && $(BIN)/python -c "$(STALE)"; then \
 		$(PIP) cache --quiet remove llama_cpp_python; install --force-reinstall --no-deps; status=$$?; fi; \
 	rm -rf "$$options"; [ $$status = 0 ] || exit $$status; \
 	echo "llama.cpp for $(BACKEND) is in place after $$(( $$(date +%s) - start )) s."

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 _INTERRUPTED = 130
@@ -19,7 +20,13 @@ def main() -> None:
             signal.signal(number, _end)
     from specd.cli.app import run
 
-    sys.exit(run())
+    code = run()
+    library = sys.modules.get("specd.llama.library")
+    if library is not None and library.has_aborted():  # its threads wait for ever, and so would a usual end
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -261,6 +261,7 @@ def _load(
 ) -> Engine:
     from specd.llama.devices import usable_cores
     from specd.llama.engine import Engine
+    from specd.llama.library import survive_aborts
     from specd.llama.trial import TRIALS, Request, ensure_survival
 
     path = fetch(model, store, progress)
@@ -268,14 +269,16 @@ def _load(
         raise EngineError(f"{path} is the vision or audio side of a model; give the language model's file.")
     settings, exact = plan.settings, plan.exact and not is_draft
     threads = settings.threads or usable_cores()
-    runtime, gpus = _runtime(settings), usable_gpus(settings)
+    survive_aborts()
+    runtime, gpus = _runtime(settings), usable_gpus(settings, is_draft=is_draft)
     _require_room_for_weights(model, path)
     option = "--draft-gpu-layers" if is_draft else "--gpu-layers"
     layers = parse_layers(settings.draft_gpu_layers if is_draft else settings.gpu_layers, option)
     n_ctx = settings.ctx or DEFAULT_CTX
 
     def load(placement: Placement) -> Engine:
-        ensure_survival(Request(str(path), threads, max_rows, exact, runtime, placement), store.folder / TRIALS)
+        if not placement.servers:  # a server serves one process at a time: this one
+            ensure_survival(Request(str(path), threads, max_rows, exact, runtime, placement), store.folder / TRIALS)
         engine = Engine(
             path,
             threads=threads,
@@ -294,12 +297,12 @@ def _load(
         return engine
 
     if layers is not None or not gpus:
-        return load(placement_of(settings, -1 if layers is None else layers))
+        return load(placement_of(settings, -1 if layers is None else layers, is_draft=is_draft))
     other = locate(plan.draft, store) if plan.draft is not None and not is_draft else None
     layers_that_fit, found = fitting_layers(gpus, runtime, path, other, n_ctx, max_rows)
     if layers_that_fit < found.target_of:
         progress.note(f"{model.name}: {found}")
-    return with_fewer(load, placement_of(settings, layers_that_fit), progress.note)
+    return with_fewer(load, placement_of(settings, layers_that_fit, is_draft=is_draft), progress.note)
 
 
 def _runtime(settings: Settings) -> Runtime:

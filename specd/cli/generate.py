@@ -146,6 +146,7 @@ def command(
     draft_gpu_layers: offload.DraftGpuLayersOption = None,
     device: offload.DeviceOption = None,
     tensor_split: offload.TensorSplitOption = None,
+    rpc: offload.RpcOption = None,
     mmap: offload.MmapOption = None,
     mlock: offload.MlockOption = None,
 ) -> int:
@@ -166,6 +167,7 @@ def command(
         "draft_gpu_layers": draft_gpu_layers,
         "device": device,
         "tensor_split": tensor_split,
+        "rpc": rpc,
         "mmap": mmap,
         "mlock": mlock,
         "method": method,

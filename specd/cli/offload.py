@@ -64,6 +64,15 @@ TensorSplitOption = Annotated[
         show_default="by free memory",
     ),
 ]
+RpcOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc",
+        metavar="HOST:PORT,…",
+        help="RPC servers of llama.cpp that take layers of the target, as devices RPC0, RPC1, …",
+        rich_help_panel=_PANEL,
+    ),
+]
 MmapOption = Annotated[
     bool | None,
     typer.Option("--mmap/--no-mmap", help="Map or read model files.", rich_help_panel=_PANEL, show_default="auto"),
@@ -84,13 +93,18 @@ def parse_layers(text: str, option: str) -> int | None:
     return int(text)
 
 
-def placement_of(settings: Settings, layers: int) -> Placement:
-    """With everything that was asked for. Raises UsageError for shares that are no numbers."""
+def placement_of(settings: Settings, layers: int, *, is_draft: bool = False) -> Placement:
+    """With everything that was asked for; a draft stays on this machine.
+
+    Raises UsageError for shares that are no numbers.
+    """
     from specd.llama.runtime import Placement
 
     names = settings.device.split(",") if settings.device else None
     if names == [NONE]:
         names = []
+    if is_draft and settings.rpc:
+        names = [device.name for device in usable_gpus(settings, is_draft=True)]
     try:
         split = tuple(map(float, settings.tensor_split.split(","))) if settings.tensor_split else ()
     except ValueError as error:
@@ -101,15 +115,32 @@ def placement_of(settings: Settings, layers: int) -> Placement:
         tensor_split=split,
         mmap=settings.mmap,
         mlock=settings.mlock,
+        servers=servers(settings) if not is_draft else (),
     )
 
 
-def usable_gpus(settings: Settings) -> list[Device]:
-    """The GPUs that may take layers."""
+def servers(settings: Settings) -> tuple[str, ...]:
+    """The RPC servers whose devices may take layers of the target."""
+    return tuple(settings.rpc.split(",")) if settings.rpc else ()
+
+
+def usable_gpus(settings: Settings, *, is_draft: bool = False) -> list[Device]:
+    """The GPUs that may take layers, those of RPC servers among them; but for a draft, which stays here.
+
+    Raises UsageError or EngineError where a server cannot be had.
+    """
     from specd.llama.devices import devices
 
+    if settings.rpc:
+        from specd.llama.servers import reach
+
+        reach(servers(settings))
     names = settings.device.split(",") if settings.device else None
-    return [device for device in devices() if device.kind in ON_GPU and (names is None or device.name in names)]
+    return [
+        device
+        for device in devices()
+        if device.kind in ON_GPU and (names is None or device.name in names) and not (is_draft and device.is_remote)
+    ]
 
 
 def fitting_layers(

@@ -38,6 +38,7 @@ class Settings:
     draft_gpu_layers: str = AUTO
     device: str | None = None
     tensor_split: str | None = None
+    rpc: str | None = None
     mmap: bool | None = None
     mlock: bool = False
     system: str | None = None

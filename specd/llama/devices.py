@@ -129,6 +129,11 @@ class Device:
     free_bytes: int
     total_bytes: int
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is an RPC server's."""
+        return self.name.startswith("RPC")
+
 
 def devices() -> list[Device]:
     """All devices that this build of llama.cpp sees, in its own order."""

@@ -20,6 +20,7 @@ from specd.llama.checkpoints import Checkpoints
 from specd.llama.devices import device_list
 from specd.llama.library import C, Interrupt
 from specd.llama.runtime import FLASH_ATTENTION, KV_TYPES, LOAD_MODES, Placement, Runtime
+from specd.llama.servers import reach
 from specd.llama.vocab import Vocabulary
 
 EXACT_ROWS = range(2, 8)  # batch sizes whose rows agree bit for bit, on a CPU with flash attention
@@ -82,6 +83,8 @@ class Engine:
     def _load(self, placement: Placement) -> Any:
         if not self.path.is_file():
             raise NoSuchFile(f"There is no model file {self.path}.")
+        if placement.servers:
+            reach(placement.servers)
         params = C.llama_model_default_params()
         params.n_gpu_layers = placement.gpu_layers
         params.load_mode = LOAD_MODES[placement.mmap, placement.mlock]
@@ -113,7 +116,8 @@ class Engine:
     @property
     def identity(self) -> list[object]:
         """What decides how long a pass takes, but for the length of the context."""
-        where = [self.placement.gpu_layers, self.placement.devices, self.placement.tensor_split]
+        place = self.placement
+        where = [place.gpu_layers, place.devices, place.tensor_split, *place.servers]
         runtime = [self.runtime.kv_type, self.runtime.flash_attention]
         return [*file_identity(self.path), self.threads, self.exact, *where, library.build(), *runtime]
 
@@ -137,7 +141,7 @@ class Engine:
         params.n_rs_seq = self.max_rows if self.is_recurrent else 0  # 0 again where the architecture has no such thing
         params.n_threads = params.n_threads_batch = self.threads  # verification is a batch
         library.forget_complaints()
-        self._context = C.llama_init_from_model(self._model, params)
+        self._context = library.compute(self.interrupt, lambda: C.llama_init_from_model(self._model, params))
         if not self._context:
             raise EngineError(
                 f"llama.cpp cannot make a context of {n_ctx} tokens for {self.path.name}: "
@@ -219,6 +223,8 @@ class Engine:
 
     def close(self) -> None:
         """Free the context, then the model. May be called again."""
+        if library.has_aborted():
+            self._context = self._model = None
         self._free_context()
         if self._model:
             C.llama_model_free(self._model)

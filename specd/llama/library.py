@@ -6,6 +6,8 @@ Importing this module loads the library (0.4 s), so commands import it only when
 import ctypes
 import importlib.metadata
 import os
+import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +34,7 @@ _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
 _SAYS_NOTHING = "failed to load model"
 _complaints: deque[str] = deque(maxlen=8)
 _last_level = 0
+_abort_reason: str | None = None
 
 
 def _on_log(level: int, text: bytes | None, _: object) -> None:
@@ -85,6 +88,38 @@ def release_file_pages(path: Path) -> None:
             libc.madvise(start, end - start, _MADV_DONTNEED)  # the mapping is of a file and read-only: safe
 
 
+def survive_aborts() -> None:
+    """From now on, where llama.cpp would end the process, whoever called it gets an EngineError with its reason.
+
+    The thread that found the fault never goes back into llama.cpp, and nothing can be computed any more: every later
+    call raises the same error.
+    """
+    C._lib.ggml_set_abort_callback(_abort_callback)
+
+
+def has_aborted() -> bool:
+    """Whether llama.cpp would have ended the process: it must not be called again, not even to free memory."""
+    return _abort_reason is not None
+
+
+def _on_abort(message: bytes | None) -> None:
+    global _abort_reason
+    said = (message or b"").decode("utf-8", "replace")
+    _abort_reason = " ".join(re.sub(r"^\S+:\d+: ", "", said).split()).rstrip(".")
+    error = EngineError(f"llama.cpp gave up: {_abort_reason}.")
+    if _current is None:  # nobody waits who could be told
+        sys.stdout.flush()
+        os.write(2, f"specd: {error}\n".encode())
+        os._exit(1)
+    waiting = _current
+    while True:
+        waiting[1].put((None, error))
+        waiting = _calls.get()
+
+
+_abort_callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_on_abort)
+
+
 class Interrupt:
     """A flag that llama.cpp reads while it computes, without Python: set it and the work stops within 10 ms.
 
@@ -116,16 +151,20 @@ class Interrupt:
 # turns share one set of llama.cpp's worker threads: with a set each, the idle one would spin on the cores
 # that the other needs.
 _Outcome = SimpleQueue[Any]
-_calls: SimpleQueue[tuple[Callable[[], Any], _Outcome]] = SimpleQueue()
+_Call = tuple[Callable[[], Any], _Outcome]
+_calls: SimpleQueue[_Call] = SimpleQueue()
+_current: _Call | None = None
 
 
 def _work() -> None:
+    global _current
     while True:
-        call, outcome = _calls.get()
+        _current = call, outcome = _calls.get()
         try:
             outcome.put((call(), None))
         except BaseException as error:
             outcome.put((None, error))
+        _current = None
 
 
 _computing_thread = threading.Thread(target=_work, name="llama", daemon=True)

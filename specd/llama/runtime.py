@@ -31,6 +31,7 @@ class Placement:
     tensor_split:  how much of them each device takes; by their free memory when empty
     mmap:          whether the file is mapped rather than read; None where llama.cpp decides
     mlock:         whether the system may not swap it out
+    servers:       RPC servers, host:port, whose devices are among them
     """
 
     gpu_layers: int = -1
@@ -38,6 +39,7 @@ class Placement:
     tensor_split: tuple[float, ...] = ()
     mmap: bool | None = None
     mlock: bool = False
+    servers: tuple[str, ...] = ()
 
 
 LOAD_MODES: Mapping[tuple[bool | None, bool], int] = {

@@ -124,7 +124,7 @@ def _crash(path: str, number: int, stderr: str) -> str:
 def _read(text: str) -> Request:
     content = json.loads(text)
     where: dict[str, Any] = content["placement"]
-    for name in ("devices", "tensor_split"):
+    for name in ("devices", "tensor_split", "servers"):
         where[name] = tuple(where[name]) if where[name] is not None else None
     return Request(**{**content, "runtime": Runtime(**content["runtime"]), "placement": Placement(**where)})
 

@@ -53,6 +53,7 @@ _DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
     "draft_gpu_layers": (str, int),
     "device": str,
     "tensor_split": str,
+    "rpc": str,
     "mmap": bool,
     "mlock": bool,
 }

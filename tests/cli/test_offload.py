@@ -81,3 +81,15 @@ def test_where_an_estimate_was_too_high_fewer_layers_are_tried() -> None:
     with pytest.raises(EngineError, match=r"^no\.$"):
         with_fewer(never, Placement(3), notes.append)
     assert tried == [3, 2, 1, 0]
+
+
+def test_a_draft_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[str] = []
+    monkeypatch.setattr("specd.llama.servers.reach", reached.extend)
+    monkeypatch.setattr(devices, "devices", lambda: [Device("RPC0", "a:1", "gpu", 4 * GB, 8 * GB), *GPUS, CPU])
+    asked = settings(rpc="a:1,b:2")
+    assert [gpu.name for gpu in usable_gpus(asked)] == ["RPC0", "CUDA0", "CUDA1"]
+    assert placement_of(asked, -1) == Placement(servers=("a:1", "b:2"))
+    assert [gpu.name for gpu in usable_gpus(asked, is_draft=True)] == ["CUDA0", "CUDA1"]
+    assert placement_of(asked, -1, is_draft=True) == Placement(devices=("CUDA0", "CUDA1"))
+    assert reached[:2] == ["a:1", "b:2"]

@@ -22,7 +22,7 @@ done
 tar -czf "$kit/llama-cpp-python.tar.gz" -C "$source" .
 
 platforms=()
-for version in 2_28 2_27 2_24 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${version}_x86_64"); done
+for version in 2_34 2_31 2_28 2_27 2_24 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${version}_x86_64"); done
 "$python" -m pip download --quiet --only-binary=:all: --python-version 3.12 --implementation cp "${platforms[@]}" \
     --platform manylinux2014_x86_64 --platform manylinux1_x86_64 --dest "$kit/wheels" \
     typer rich huggingface-hub platformdirs filelock jinja2 prompt-toolkit pygal tomlkit jsonschema lark 'llguidance>=1.9,<2' \
