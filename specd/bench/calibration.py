@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MEASURING_SECONDS = 1.0  # for all models together, once per file and machine
 SHARE_OF_LOADING = 0.03  # of the time to load a big model that measuring may take instead
 _FIRST_WIDTHS = (1, 4, 2, 8, 1, 16, 2, 1, 32, 3, 6, 12, 24)  # what is most worth knowing comes first, and often
+_MOST_PADDED = 8  # tokens
+_WORTH_PADDING = 0.95  # of what an unpadded pass costs, at most
 _MUST_KNOW = 2  # of these, whatever they take: without them nothing can be decided
 _Parsed = TypeVar("_Parsed")
 _FORMAT = 1  # of the files; raise it when they change
@@ -52,6 +54,22 @@ class Calibration:
         table = measure(engine, max_tokens, seconds, clock)
         self._write(_costs_file(engine, 0), table)
         return PassCosts(table)
+
+    def draft_costs(
+        self, engine: Engine, max_tokens: int, context_length: int, seconds: float, clock: Callable[[], float]
+    ) -> PassCosts:
+        """The same for an engine that decodes token by token: where passes over a few tokens are cheaper than over one,
+        it pads them from now on, and the costs are those."""
+        engine.least_tokens = 1
+        costs = self.costs(engine, max_tokens, 0, seconds, clock)
+        least = min(range(1, min(_MOST_PADDED, max_tokens) + 1), key=costs.seconds)
+        if costs.seconds(least) > _WORTH_PADDING * costs.seconds(1):
+            return self.costs(engine, max_tokens, context_length, seconds, clock)
+        engine.least_tokens = least
+        for near in range(_bucket(context_length), -1, -1):
+            if (kept := self._read(_costs_file(engine, near), _costs)) is not None:
+                return kept
+        return PassCosts(padded(costs.table(), least))
 
     def keep_costs(self, engine: Engine, context_length: int, costs: PassCosts) -> None:
         """Keep a table as it was at the end of a run."""
@@ -106,6 +124,12 @@ def measure(engine: Engine, max_tokens: int, seconds: float, clock: Callable[[],
         if not done:
             engine.sync(tokens[:0])
             return {n: median(values) for n, values in sorted(times.items())}
+
+
+def padded(seconds: Mapping[int, float], least: int) -> dict[int, float]:
+    """What passes cost when those over fewer tokens are padded."""
+    costs = PassCosts(seconds)
+    return {n: costs.seconds(max(n, least)) for n in sorted({1, *seconds})}
 
 
 def pair_key(target: Engine, draft: Engine | None, *, sampled: bool) -> str:

@@ -84,11 +84,12 @@ def build_control(
         return Control(controller, calibration, pair, context_length, acceptance, costs)
     seconds = max(MEASURING_SECONDS, SHARE_OF_LOADING * load_seconds)
     share = _DRAFT_SHARE if draft.engine is not None else 0.0
-    for engine, part in ((target, 1 - share), (draft.engine, share)):
+    for engine, measured, part in (
+        (target, calibration.costs, 1 - share),
+        (draft.engine, calibration.draft_costs, share),
+    ):
         if engine is not None:
-            table = partial(
-                calibration.costs, engine, plan.max_draft + 1, context_length, part * seconds, time.perf_counter
-            )
+            table = partial(measured, engine, plan.max_draft + 1, context_length, part * seconds, time.perf_counter)
             costs[engine] = compute(target.interrupt, table)
     paid = {
         drafter.name: costs[draft.engine] for drafter in drafters if draft.engine is not None and not drafter.is_free

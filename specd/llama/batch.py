@@ -29,12 +29,14 @@ class Batch:
         self._batch.seq_id = cast(self._pointers.ctypes.data, pointer(pointer(C.llama_seq_id)))
         self._batch.logits = cast(self._wants_row.ctypes.data, pointer(ctypes.c_int8))
 
-    def filled(self, tokens: Tokens, position: int, num_rows: int) -> Any:
-        """The batch of `tokens` from `position` on, with rows of logits for the last `num_rows`."""
-        n = len(tokens)
-        self._tokens[:n] = tokens
-        np.add(self._range[:n], position, out=self._positions[:n])
+    def filled(self, tokens: Tokens, position: int, num_rows: int, *, num_unread: int = 0) -> Any:
+        """The batch of `tokens` from `position` on, with rows of logits for the last `num_rows`, but for `num_unread`
+        behind them."""
+        n = len(tokens) - num_unread
+        self._tokens[: len(tokens)] = tokens
+        np.add(self._range[: len(tokens)], position, out=self._positions[: len(tokens)])
         self._wants_row[: n - num_rows] = 0
         self._wants_row[n - num_rows : n] = 1
-        self._batch.n_tokens = n
+        self._wants_row[n : n + num_unread] = 0
+        self._batch.n_tokens = len(tokens)
         return self._batch

@@ -42,6 +42,9 @@ class Engine:
     placement:   where the weights lie
     interrupt:   may be shared with other engines
 
+    least_tokens, an attribute, may be set at any time: a decode of fewer is padded to so many, and the padding taken
+    back. Where kernels for several rows are faster than those for one, that saves time.
+
     `identity` tells apart engines whose passes may cost differently.
 
     Raises NoSuchFile or EngineError when the file cannot be loaded, with llama.cpp's own last complaint.
@@ -67,6 +70,7 @@ class Engine:
         self.runtime = runtime or Runtime()
         self.placement = placement or Placement()
         self.interrupt = interrupt or Interrupt()
+        self.least_tokens = 1
         self._context: Any = None
         self._held = TokenBuffer()
         self._model = self._load(self.placement)
@@ -116,10 +120,10 @@ class Engine:
     @property
     def identity(self) -> list[object]:
         """What decides how long a pass takes, but for the length of the context."""
-        place = self.placement
+        place, runtime = self.placement, [self.runtime.kv_type, self.runtime.flash_attention]
         where = [place.gpu_layers, place.devices, place.tensor_split, *place.servers]
-        runtime = [self.runtime.kv_type, self.runtime.flash_attention]
-        return [*file_identity(self.path), self.threads, self.exact, *where, library.build(), *runtime]
+        padded = [self.least_tokens] if self.least_tokens > 1 else []
+        return [*file_identity(self.path), self.threads, self.exact, *where, library.build(), *runtime, *padded]
 
     def configure(self, threads: int, runtime: Runtime) -> None:
         """Compute otherwise from the next `allocate` on."""
@@ -270,21 +274,34 @@ class Engine:
         """One llama_decode of the next `size` tokens, with rows for the last `num_rows`."""
         start = self._last_start = self._num_decoded
         tokens = self._held.view[start : start + size]
-        padded = self.exact and size == 1
-        batch = self._batch.filled(np.repeat(tokens, 2) if padded else tokens, start, num_rows + padded)
+        padding = self._padding(size)
+        batch = self._batch.filled(
+            np.concatenate([tokens, np.repeat(tokens[-1:], padding)]) if padding else tokens,
+            start,
+            num_rows + (padding if self.exact else 0),
+            num_unread=0 if self.exact else padding,
+        )
         code = _ABORTED
         library.forget_complaints()
         try:
             if not self.interrupt.is_set():
                 code = library.compute(self.interrupt, partial(C.llama_decode, self._context, batch))
         finally:
-            self._num_decoded = start + (2 if padded else size)
-            if code or padded:  # a part of the batch may have been decoded; the padding surely was
-                self._go_back(start if code else start + 1)
+            self._num_decoded = start + size + padding
+            if code or padding:  # a part of the batch may have been decoded; the padding surely was
+                self._go_back(start if code else start + size)
         if code == _ABORTED:
             raise Interrupted(f"{self.path.name} was stopped while computing.")
         if code:
             raise EngineError(f"llama.cpp failed to decode (code {code}): {library.last_complaint()}.")
+
+    def _padding(self, size: int) -> int:
+        """How many tokens that nobody asked for go behind `size` tokens."""
+        if self.exact:
+            return 1 if size == 1 else 0
+        if self.is_recurrent or size >= self.least_tokens or self._num_decoded + self.least_tokens > self.n_ctx:
+            return 0
+        return self.least_tokens - size
 
     def _go_back(self, length: int) -> None:
         """Make the memory hold at most the first `length` tokens."""

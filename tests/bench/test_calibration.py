@@ -16,6 +16,7 @@ STAIRCASE = [0.01, 0.018, 0.026, 0.022, 0.04, 0.04, 0.04, 0.036]
 def engine(clock: FakeClock, seconds: list[float] = STAIRCASE, max_rows: int = 8) -> FakeEngine:
     fake = FakeEngine(clock=clock, seconds_per_batch=seconds, max_rows=max_rows)
     fake.identity = ["a file", 2]  # type: ignore[attr-defined]
+    fake.least_tokens = 1  # type: ignore[attr-defined]
     return fake
 
 
@@ -137,3 +138,30 @@ def test_the_key_of_a_pair_tells_sampled_from_greedy() -> None:
         for sampled in (True, False)
     }
     assert len(keys) == 4
+
+
+def test_a_draft_is_padded_where_wider_passes_are_cheaper(tmp_path: Path) -> None:
+    class Padding(FakeEngine):
+        least_tokens = 1
+
+        @property
+        def identity(self) -> list[int]:
+            return [self.least_tokens]
+
+    clock = FakeClock()
+    fake = Padding(clock=clock, seconds_per_batch=[0.030, 0.031, 0.033, 0.024, 0.04, 0.05, 0.05, 0.05])
+    calibration = Calibration(tmp_path)
+    costs = calibration.draft_costs(fake, 8, 0, 1.0, clock)  # type: ignore[arg-type]
+    assert fake.least_tokens == 4
+    assert [costs.seconds(n) for n in (1, 2, 4, 5)] == pytest.approx([0.024, 0.024, 0.024, 0.04])
+    calibration.keep_costs(fake, 0, PassCosts({1: 0.02}))  # type: ignore[arg-type]
+    again = calibration.draft_costs(fake, 8, 0, 1.0, clock)  # type: ignore[arg-type]
+    assert fake.least_tokens == 4  # by what was measured without padding
+    assert again.seconds(1) == pytest.approx(0.02)  # and was learned with it
+
+
+def test_a_draft_whose_single_tokens_are_cheapest_is_not_padded(tmp_path: Path) -> None:
+    clock = FakeClock()
+    fake = engine(clock)
+    assert Calibration(tmp_path).draft_costs(fake, 8, 0, 1.0, clock).seconds(1) == pytest.approx(0.01)  # type: ignore[arg-type]
+    assert fake.least_tokens == 1  # type: ignore[attr-defined]

@@ -52,6 +52,23 @@ def test_rows_are_those_after_each_token(smollm2: Engine, tokens: Tokens) -> Non
     assert float(np.abs(rows[0] - rows[1]).max()) > 4 * CLOSE
 
 
+def test_padding_is_taken_back_and_changes_nothing_but_rounding(tokens: Tokens) -> None:
+    with (
+        open_engine("smollm2-135m", n_ctx=256, max_rows=1) as plain,
+        open_engine("smollm2-135m", n_ctx=256, max_rows=1) as padded,
+    ):
+        padded.least_tokens = 4
+        end = padded.n_ctx
+        text = np.resize(tokens, end)
+        for engine in (plain, padded):
+            engine.sync(text[: end - 8])
+        for position in range(end - 8, end):  # the last ones have no room for padding
+            a, b = (engine.advance(text[position : position + 1])[0].copy() for engine in (plain, padded))
+            assert close(a, b)
+            assert len(padded) == position + 1
+        assert padded.held.tolist() == text.tolist()
+
+
 def test_a_rollback_leaves_no_trace(smollm2: Engine, tokens: Tokens) -> None:
     """User case 5: a rejected draft must not be seen by what follows."""
     smollm2.sync(tokens[:30])
