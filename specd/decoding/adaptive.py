@@ -163,8 +163,9 @@ class Adaptive:
         return self._prices.gain(prospect) >= self._ledger.min_gain(self.plain_seconds)
 
     def _affordable(self, prospect: Prospect, catch_up: float = 0.0) -> bool:
-        """Whether it would not be too much to lose all that it costs over a plain step, catching up included."""
-        at_stake = self._prices.seconds(prospect) + catch_up - self.plain_seconds
+        """Whether it would not be too much to lose all that it costs over a plain step, a long catching up included."""
+        at_stake = self._prices.seconds(prospect) - self.plain_seconds
+        at_stake += self._ledger.catch_up_at_stake(catch_up, self.plain_seconds)
         return at_stake <= self._ledger.stake(self.plain_seconds)
 
     def _best_free(

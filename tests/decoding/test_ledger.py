@@ -1,6 +1,6 @@
 import pytest
 
-from specd.decoding.ledger import EXPLORED_SHARE, MIN_GAIN, Ledger
+from specd.decoding.ledger import CREDIT, EXPLORED_SHARE, MIN_GAIN, PATIENCE, Ledger
 from tests.fakes import draft_of, round_of
 
 NOTHING, ONE = draft_of([]), draft_of([1], "lookup")
@@ -29,14 +29,21 @@ def test_losses_beyond_what_is_allowed_raise_what_a_draft_must_promise() -> None
     ledger = Ledger()
     assert ledger.min_gain(1.0) == MIN_GAIN
     demands = []
-    for _ in range(4):
+    for _ in range(9):
         ledger.add(round_of([1], ONE, 0, seconds=2.0), 1.0, 2.0, exploring=False)
         demands.append(ledger.min_gain(1.0))
     assert demands == sorted(demands)
-    assert demands[-1] > MIN_GAIN + 0.2
-    for _ in range(4):
+    assert demands[3] == pytest.approx(MIN_GAIN + PATIENCE)  # what is known to pay may still earn the debt back
+    assert demands[-1] > MIN_GAIN + PATIENCE + 0.3
+    for _ in range(9):
         ledger.add(round_of([1, 2], ONE, 1, seconds=1.0), 1.0, 1.0, exploring=False)
     assert ledger.min_gain(1.0) == MIN_GAIN
+
+
+def test_a_short_text_is_taken_in_on_credit_and_a_long_one_must_be_earned_first() -> None:
+    ledger = Ledger()
+    assert ledger.catch_up_at_stake(CREDIT * 2.0, 2.0) == 0.0
+    assert ledger.catch_up_at_stake(CREDIT * 2.0 + 0.1, 2.0) == CREDIT * 2.0 + 0.1
 
 
 def test_a_small_share_of_decode_time_may_be_lost_to_bad_luck() -> None:
