@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 from specd.bench.calibration import Calibration, pair_key
 from specd.decoding.costs import PassCosts
 from specd.decoding.pricing import MAX_DRAFT, Prices
+from specd.decoding.protocol import Engine as AnyEngine
+from specd.drafting.translated import Translated
 from specd.errors import SpecdError
 from specd.models.gguf import Header, read_header
 
 if TYPE_CHECKING:
     from specd.llama.engine import Engine
+    from specd.llama.pairing import Pairing
 
 MEASURING_SECONDS = 0.5  # per candidate
 _K_QUANT_ROW = 256  # weights that a k-quant's block spans: shorter rows get another, slower type
@@ -42,6 +45,15 @@ class Verdict:
     expected: float | None = None
     break_even: float | None = None
     suggestion: str | None = None
+
+
+def in_ids_of(target: Engine, draft: Engine, pairing: Pairing) -> tuple[AnyEngine, int]:
+    """The draft, speaking the target's ids, and below which id it does: itself where its ids are the target's."""
+    if not pairing.is_cut:
+        return draft, pairing.num_shared
+    ids = {draft.vocabulary.text(token): token for token in range(draft.n_vocab)}
+    spelling = target.vocabulary.text
+    return Translated(draft, pairing.num_shared, pairing.others, target.n_vocab, spelling, ids), target.n_vocab
 
 
 def judge(
@@ -74,7 +86,7 @@ def judge(
             if pairing.reason is not None:
                 return Verdict(name, size, pairing.reason)
             draft.allocate(1024)
-            costs = calibration.costs(draft, MAX_DRAFT + 1, 0, MEASURING_SECONDS, clock)
+            costs = calibration.draft_costs(draft, MAX_DRAFT + 1, 0, MEASURING_SECONDS, clock)
             acceptance = calibration.acceptance(pair_key(target, draft, sampled=False))
     except SpecdError as error:
         return Verdict(name, size, str(error))

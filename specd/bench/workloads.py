@@ -30,11 +30,11 @@ class Workload:
     predicted: str = ""
 
 
-def load_workloads() -> dict[str, Workload]:
-    """The packaged workloads, by category."""
+def load_workloads(section: str = "workloads") -> dict[str, Workload]:
+    """The packaged workloads, by category; with "held_out", other texts of the same kinds."""
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     workloads = {}
-    for entry in table["workloads"]:
+    for entry in table[section]:
         document = table["documents"].get(entry.get("document"), "")
         first, *later = entry.get("turns") or [entry["prompt"]]
         workloads[entry["kind"]] = Workload(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from specd import __version__
-from specd.cli import bench, chat, doctor, generate, models, pairs, quantize
+from specd.cli import bench, chat, doctor, generate, models, pairs, quantize, slim
 from specd.errors import Interrupted, ModelNotAvailable, PromptTooLong, SpecdError, UsageError
 
 
@@ -49,6 +49,7 @@ app.command(name="bench")(bench.command)
 app.command(name="doctor")(doctor.command)
 models.app.command(name="pairs")(pairs.command)
 models.app.command(name="quantize")(quantize.command)
+models.app.command(name="slim")(slim.command)
 app.add_typer(models.app, name="models")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specd import __version__
-from specd.bench.calibration import Calibration, measure
+from specd.bench.calibration import Calibration, measure, padded
 from specd.bench.measurement import PLAIN, Measurement, Question
 from specd.bench.replay import Replay
 from specd.bench.report import Costs, Parting, Report, cells_of, noise_of, prefill_of
@@ -100,8 +100,8 @@ class Loaded:
 
     def forget(self) -> None:
         """The draft model begins with an empty cache."""
-        if self.draft.engine is not None:
-            self.draft.engine.rollback(0)
+        if self.draft.model is not None:
+            self.draft.model.rollback(0)
 
     def to_prompt(self, said: Sequence[str], answers: Sequence[Tokens]) -> Tokens:
         """A conversation up to what was said last."""
@@ -137,6 +137,9 @@ def load(stack: ExitStack, plan: Plan, methods: Sequence[Method], workloads: Seq
             seconds = MEASURING_SECONDS * (_DRAFT_SHARE if name == "draft" else 1 - _DRAFT_SHARE)
             costs[name] = compute(interrupt, partial(measure, engine, target.max_rows, seconds, time.perf_counter))
             calibration.keep_costs(engine, 0, PassCosts(costs[name]))
+    if draft.engine is not None:
+        calibration.draft_costs(draft.engine, target.max_rows, 0, seconds, time.perf_counter)
+        costs["draft"] = padded(costs["draft"], draft.engine.least_tokens)
     return Loaded(plan, target, draft, calibration, costs)
 
 
@@ -202,7 +205,7 @@ def _oracles(loaded: Loaded, questions: Sequence[Question], names: Sequence[str]
 
 def replay_of(loaded: Loaded, question: Question) -> Replay:
     """A plain answer, with what the draft model would have said at each position, at the prices measured."""
-    draft = loaded.draft.engine
+    draft = loaded.draft.model
     context = np.concatenate([question.prompt, question.answer])
     if draft is not None and len(context) <= draft.n_ctx and context.max() < loaded.draft.num_shared:
         steps = foretold(draft, question.prompt, question.answer, question.certainties)
@@ -213,7 +216,7 @@ def replay_of(loaded: Loaded, question: Question) -> Replay:
         Trace(
             kind=question.category,
             target=loaded.target.path.stem,
-            draft=draft.path.stem if draft is not None else "",
+            draft=loaded.draft.engine.path.stem if loaded.draft.engine is not None else "",
             target_seconds=loaded.costs["target"],
             draft_seconds=loaded.costs.get("draft", loaded.costs["target"]),
             prompt=question.prompt,

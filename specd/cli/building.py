@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specd.bench.pairs import in_ids_of
 from specd.cli.offload import fitting_layers, parse_layers, placement_of, usable_gpus, with_fewer
 from specd.cli.options import DEFAULT_DRAFT_MAX, FlashAttn, KvType, Method
 from specd.cli.settings import Settings
 from specd.decoding.constraint import Constraint, constrained
 from specd.decoding.protocol import Drafter
+from specd.decoding.protocol import Engine as AnyEngine
 from specd.decoding.randomness import Randomness
 from specd.decoding.sampling import sampler
 from specd.decoding.verify import RULES
@@ -66,9 +68,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LoadedDraft:
-    """engine: None when there is none, then `reason` says why. num_shared: ids that both models know."""
+    """A draft model.
+
+    engine:      None when there is none, then `reason` says why
+    model:       the same, speaking the target's ids
+    num_shared:  ids below are known to it
+    """
 
     engine: Engine | None = None
+    model: AnyEngine | None = None
     num_shared: int = 0
     reason: str | None = None
 
@@ -194,7 +202,7 @@ def load_draft(
         return LoadedDraft(reason=str(error))
     if (warning := too_large(target, engine)) is not None:
         warn(warning)
-    return LoadedDraft(engine, pairing.num_shared)
+    return LoadedDraft(engine, *in_ids_of(target, engine, pairing))
 
 
 def build_drafters(
@@ -219,13 +227,13 @@ def build_drafters(
         drafters.append(Lookup())
     if constraint is not None and "lookup" not in reasons:
         drafters = [Constrained(drafter, constraint) for drafter in drafters] or [Forced(constraint)]
-    if draft.engine is not None:
+    if draft.model is not None:
         to_distribution, draw = sampler(plan.settings.draft_sampling), RULES[plan.settings.verify].draw
         if constraint is not None:
             to_distribution = constrained(to_distribution, constraint)
         drafters.append(
             DraftModel(
-                draft.engine,
+                draft.model,
                 to_distribution,
                 draw,
                 num_shared=draft.num_shared,

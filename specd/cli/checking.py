@@ -80,10 +80,10 @@ def _findings(target: Engine, draft: LoadedDraft, prompts: Mapping[str, Tokens],
         "lookup": Lookup,
         "guess": partial(Guess, target.n_vocab, draw_most_likely, chance),
     }
-    if draft.engine is not None:
+    if draft.model is not None:
         drafters["draft"] = partial(
             DraftModel,
-            draft.engine,
+            draft.model,
             greedy,
             draw_most_likely,
             num_shared=draft.num_shared,
@@ -94,7 +94,7 @@ def _findings(target: Engine, draft: LoadedDraft, prompts: Mapping[str, Tokens],
     is_end = target.vocabulary.is_end
     yield from check_greedy(target, drafters, prompts, max_tokens=max_tokens, is_end=is_end, clock=clock, rule=rule)
     yield from check_sampled(
-        target, draft.engine, partial(_sampling, draft.engine), next(iter(prompts.values())), clock=clock
+        target, draft.model, partial(_sampling, draft.model), next(iter(prompts.values())), clock=clock
     )
 
 

@@ -40,7 +40,7 @@ def command(
     kind = kind.lower()
     source, path = located(registry, model, store, progress)
     name = name or default_name(source.name, kind, pure=pure)
-    _check_name(name, registry)
+    check_name(name, registry)
     target = store.folder / "models" / "quantized" / f"{name}.gguf"
     needed = int(read_header(path).num_parameters * TYPES[kind] / 8) + path.stat().st_size // 8
     require_space(target.parent, needed, f"Writing {name}")
@@ -62,7 +62,7 @@ def command(
     finally:
         progress.finish()
         unfinished.unlink(missing_ok=True)
-    file = _register(name, source, target)
+    file = register(name, source, target)
     before, after = path.stat().st_size, target.stat().st_size
     print(f"{name}: {after / 1e9:.2f} GB, was {before / 1e9:.2f} GB. {target}")
     progress.note(f"It is in {file}. Try it: specd generate --draft {name} …")
@@ -73,19 +73,21 @@ def default_name(source: str, kind: str, *, pure: bool) -> str:
     return f"{source.removesuffix('.gguf')}-{kind}{'-pure' if pure else ''}"
 
 
-def _check_name(name: str, registry: Registry) -> None:
+def check_name(name: str, registry: Registry) -> None:
+    """Raises UsageError for a name that cannot be one, or is taken."""
     if not re.fullmatch(r"[\w.+-]+", name):
         raise UsageError(f"{name!r} cannot be a name: use letters, digits, dots, dashes and underscores.")
     if name in registry.models or name in registry.pairs:
         raise UsageError(f"There is a model or pair {name!r} already: take another name with --name.")
 
 
-def _register(name: str, source: Model, target: Path) -> Path:
+def register(name: str, source: Model, target: Path, *, replaces: bool = False) -> Path:
+    """Write a file made of another model into the user's models.toml, or remove it where that fails."""
     entry: dict[str, str | int] = {"path": str(target), "bytes": target.stat().st_size}
     if source.license:
         entry["license"] = source.license
     try:
-        return add_model(name, entry)
+        return add_model(name, entry, replaces=replaces)
     except SpecdError:
         target.unlink(missing_ok=True)
         raise

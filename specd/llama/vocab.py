@@ -59,6 +59,10 @@ class Vocabulary:
         """The token as the file spells it, in the tokenizer's own alphabet."""
         return bytes(C.llama_vocab_get_text(self._vocab, token) or b"")
 
+    def is_ordinary(self, token: int) -> bool:
+        """Whether the token stands for text that may come anywhere, rather than for control, or for nothing."""
+        return bool(C.llama_vocab_get_attr(self._vocab, token) & C.LLAMA_TOKEN_ATTR_NORMAL)
+
     def pieces(self) -> list[bytes]:
         """What each token stands for in a text (0.1 s for 150 000 tokens); nothing for control tokens."""
         return [self._piece(token) for token in range(self.size)]

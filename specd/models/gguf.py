@@ -16,6 +16,7 @@ from specd.errors import EngineError
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_ALIGNMENT = 32  # bytes, where the file names no other
 _RECURRENT = re.compile(r"\.(ssm_|shortconv|time_mix_)")  # in names of tensors
 _MAX_STRING = 64 * 1024 * 1024  # bytes; a longer one is not a string but damage
 _MAX_ITEMS = 1 << 32
@@ -29,11 +30,12 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor's name, shape (fastest dimension first) and storage type."""
+    """A tensor's name, shape (fastest dimension first), storage type, and place: bytes behind the header."""
 
     name: str
     shape: tuple[int, ...]
     type: str
+    offset: int = 0
 
     @property
     def num_elements(self) -> int:
@@ -43,11 +45,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """metadata: scalars and strings as they are, an array as its length."""
+    """metadata: scalars and strings as they are, an array as its length. size: of the header in bytes."""
 
     version: int
     metadata: dict[str, Any]
     tensors: tuple[Tensor, ...]
+    size: int = 0
 
     @property
     def architecture(self) -> str:
@@ -128,14 +131,14 @@ class _Reader:
             key = self._string()
             metadata[key] = self._value(self._number("I"))
         tensors = tuple(self._tensor() for _ in range(num_tensors))
-        return Header(version, metadata, tensors)
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
+        return Header(version, metadata, tensors, -(-self._file.tell() // alignment) * alignment)
 
     def _tensor(self) -> Tensor:
         name = self._string()
         shape = tuple(self._number("Q") for _ in range(min(self._number("I"), 8)))
         kind = self._number("I")
-        self._number("Q")  # offset
-        return Tensor(name, shape, _TYPES.get(kind, f"type {kind}"))
+        return Tensor(name, shape, _TYPES.get(kind, f"type {kind}"), self._number("Q"))
 
     def _value(self, kind: int) -> Any:
         if kind in _SCALARS:

@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,12 +149,16 @@ def load_registry(extra: Path | None = None) -> Registry:
     return _merged([(file, _read(file)) for file in files])
 
 
-def add_model(name: str, entry: Mapping[str, str | int]) -> Path:
+def add_model(name: str, entry: Mapping[str, str | int], *, replaces: bool = False) -> Path:
     """Write a model into the user's models.toml, behind what is there, of which nothing changes; the file's path.
+
+    replaces:  these keys of an entry of that name, where there is one
 
     Raises UsageError when the name is taken there, or the file cannot be written.
     """
     file = config_folder() / FILE_NAME
+    if replaces and file.is_file() and name in _read(file).get("models", {}):
+        return _save(("models", name), entry)
     try:
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
         if name in (_read(file).get("models", {}) if text else {}):
@@ -172,13 +176,18 @@ def save_defaults(name: str, values: Mapping[str, str | int]) -> Path:
 
     Raises UsageError when the file cannot be read or written.
     """
+    return _save(("models", name, "defaults"), values)
+
+
+def _save(place: Sequence[str], values: Mapping[str, str | int]) -> Path:
+    """Put values into a table of the user's models.toml."""
     import tomlkit
 
     file = config_folder() / FILE_NAME
     try:
         document = tomlkit.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
         table: Any = document
-        for key in ("models", name, "defaults"):
+        for key in place:
             if key not in table:
                 table[key] = tomlkit.table(is_super_table=key == "models")
             table = table[key]

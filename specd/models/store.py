@@ -81,6 +81,11 @@ def require_space(folder: Path, num_bytes: int, what: str) -> None:
         )
 
 
+def checksum(model: Model, path: Path, progress: Progress) -> str:
+    """The sha256 of a model's file: the known one, by which it was checked, or computed now."""
+    return model.sha256 or _sha256(path, progress)
+
+
 def _key(model: Model) -> str:
     path = str(model.path.resolve()) if model.path else None
     identity = [path, model.hub, model.revision, model.file, model.sha256, model.bytes, model.wheels]

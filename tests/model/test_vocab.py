@@ -88,6 +88,9 @@ class PaddedVocabulary:
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
 
+    def is_ordinary(self, token: int) -> bool:
+        return False
+
     def spelling(self, token: int) -> bytes:
         return b"[PAD]" if token >= self._real.size else self._real.spelling(token)  # type: ignore[attr-defined]
 
@@ -132,7 +135,7 @@ def test_the_verdict_is_kept_by_file(
     monkeypatch.setattr(pairing, "compare_vocabularies", None)
     assert pair(*qwen, tmp_path) == first
     (note,) = tmp_path.iterdir()
-    assert json.loads(note.read_text()) == {"num_shared": 151_936, "reason": None}
+    assert json.loads(note.read_text()) == {"num_shared": 151_936, "reason": None, "is_cut": False, "others": []}
 
 
 def test_a_draft_that_is_not_clearly_smaller_is_warned_of(qwen: tuple[Engine, Engine]) -> None:

@@ -6,7 +6,7 @@ from hatchling.build import build_wheel
 
 from specd.errors import IncompleteShards, NoSuchFile, UnknownModel, UsageError
 from specd.models.fetch import locate
-from specd.models.registry import Registry, load_registry, save_defaults
+from specd.models.registry import Registry, add_model, load_registry, save_defaults
 from specd.models.store import Store
 
 
@@ -149,3 +149,15 @@ def test_a_broken_file_is_told_and_left_alone(own_config: Path) -> None:
     with pytest.raises(UsageError, match="is not valid TOML"):
         save_defaults("smollm2-135m", {"threads": 2})
     assert own_config.read_text() == "[models\n"
+
+
+def test_an_entry_of_ones_own_is_replaced_and_nothing_else(own_config: Path) -> None:
+    own_config.write_text('# mine\n[models.a]\npath = "/a.gguf"  # here\nbytes = 1\n')
+    add_model("b", {"path": "/b.gguf", "bytes": 2})
+    with pytest.raises(UsageError, match="has a model 'b' already"):
+        add_model("b", {"path": "/c.gguf"})
+    add_model("b", {"path": "/c.gguf", "bytes": 3}, replaces=True)
+    add_model("d", {"path": "/d.gguf"}, replaces=True)
+    assert own_config.read_text().startswith('# mine\n[models.a]\npath = "/a.gguf"  # here\nbytes = 1\n')
+    models = load_registry().models
+    assert (models["b"].path, models["b"].bytes, models["d"].path) == (Path("/c.gguf"), 3, Path("/d.gguf"))
