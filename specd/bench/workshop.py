@@ -118,6 +118,14 @@ class Workshop:
         if self._yardstick is not None:
             self._yardstick.close()
 
+    def require_fit(self) -> None:
+        """Raise EngineError, with the reason, where the parent cannot draft for the target."""
+        from specd.llama.pairing import pair
+
+        parent = self._loaded_parent()
+        if (reason := pair(self._target, parent, self._cache / "pairs").reason) is not None:
+            raise EngineError(f"{parent.path.name} cannot draft for {self._target.path.name}: {reason}.")
+
     def answer(self, prompts: Mapping[str, Tokens], lengths: Mapping[str, int]) -> None:
         """Have the target answer prompts by name, greedily, with at most so many tokens."""
         known = self._record.content["answers"]

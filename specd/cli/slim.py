@@ -113,6 +113,7 @@ def command(
         quantize = _quantizer(path, threads, progress)
         workshop = Workshop(engine, parent, path, record, folder=work, cache=store.folder, quantize=quantize)
         stack.callback(workshop.close)
+        workshop.require_fit()
         progress.note(f"asking {goal.name}: {len(sample.prompts)} answers, and what its passes cost")
         workshop.answer(sample.prompts, sample.lengths)
         terms = workshop.terms(Calibration(state_folder()))

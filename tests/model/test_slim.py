@@ -158,3 +158,9 @@ def test_what_cannot_be_done_is_one_line(own: dict[str, str], arguments: list[st
     assert (got, out) == (code, "")
     assert err.startswith(f"specd: {words}")
     assert err.count("\n") == 1
+
+
+def test_a_model_that_cannot_draft_for_the_target_is_told_at_once(own: dict[str, str]) -> None:
+    code, out, err = specd("models", "slim", MODEL, "--target", "gemma3-270m", "--calibrate", own["PROMPTS"], env=own)
+    assert (code, out) == (1, "")
+    assert "cannot draft for gemma-3-270m-Q4_K_M.gguf: their tokenizers are of different kinds" in err
